@@ -1,0 +1,7 @@
+//! Pure decisions. No clock, no file, no thread lives here: time, what was seen and what failed come
+//! in; what to do and when to look again comes out. The Linux world and the simulated one feed the
+//! same code, so a decision can be tested, simulated and deployed without changing a line.
+//!
+//! - [`reading`]: what sensors said: cumulative counters of a program's threads and of the machine.
+
+pub mod reading;
