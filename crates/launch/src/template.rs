@@ -1,0 +1,449 @@
+//! What the user typed, with a hole for the number of threads: `pbzip2 -k -p{threads} big.tar`.
+//!
+//! `{threads}` may stand anywhere inside any argument, any number of times, and in the value of
+//! `--env NAME=VALUE`. `{{threads}}` stands for the literal text `{threads}`. Arguments are bytes,
+//! as Linux has them: text that is not UTF-8 passes through unchanged.
+//!
+//! Programs mean different things by their number: `ferret 1` starts 3 + 4·1 threads. [`Convert`]
+//! maps between a total number of threads, which searches speak of, and the program's argument.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Command, LookupError};
+use crate::runtimes::{Applied, Detected, Surroundings, WaitPolicy};
+
+const PLACEHOLDER: &[u8] = b"{threads}";
+const ESCAPED: &[u8] = b"{{threads}}";
+
+/// Why a command line cannot be used.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// Nothing was typed.
+    #[error(
+        "no program was given: write it after `--`, for instance `corewise run -- pbzip2 -k -p{{threads}} FILE`"
+    )]
+    NoProgram,
+    /// `--env` was given something else than `NAME=VALUE`.
+    #[error(
+        "`--env {0}` names no variable: write `--env NAME=VALUE`, for instance `--env JOBS={{threads}}`"
+    )]
+    BadEnv(String),
+    /// `--threads-per-arg` could not be read.
+    #[error(
+        "`--threads-per-arg {0}` was not understood: write `n`, `1+n` or `3+4n`: the threads that the program starts when its argument is n"
+    )]
+    BadConvert(String),
+    /// The program cannot be found or executed.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// Nothing says where the number of threads goes.
+    #[error(
+        "nothing says how to set the number of threads of `{program}`: it has no {{threads}} in its \
+         arguments, and {why}. Write {{threads}} where the number belongs, for instance \
+         `corewise run -- {program} -t {{threads}} ...`, or name the variable that it reads: \
+         `corewise run --env NAME={{threads}} -- {program} ...`"
+    )]
+    NoKnob {
+        /// The program, as typed.
+        program: String,
+        /// What was looked for and not found.
+        why: String,
+    },
+}
+
+/// How the program's argument maps to the total number of threads that it starts:
+/// `total = fixed + per_argument * argument`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Convert {
+    /// Threads that each step of the argument adds; at least 1.
+    pub per_argument: u32,
+    /// Threads that are there whatever the argument says.
+    pub fixed: u32,
+}
+
+impl Default for Convert {
+    fn default() -> Self {
+        Self {
+            per_argument: 1,
+            fixed: 0,
+        }
+    }
+}
+
+impl Convert {
+    /// Reads `n`, `4n`, `1+n`, `3+4n`, `4n+3` (spaces and `*` allowed).
+    ///
+    /// # Errors
+    /// [`TemplateError::BadConvert`] where the text is none of these, or the factor is 0.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let bad = || TemplateError::BadConvert(text.to_owned());
+        let mut convert = Self {
+            per_argument: 0,
+            fixed: 0,
+        };
+        for term in text.split('+') {
+            let term: String = term
+                .chars()
+                .filter(|c| !c.is_whitespace() && *c != '*')
+                .collect();
+            if let Some(factor) = term.strip_suffix(['n', 'N']) {
+                let factor = if factor.is_empty() {
+                    1
+                } else {
+                    factor.parse().map_err(|_| bad())?
+                };
+                convert.per_argument = convert.per_argument.checked_add(factor).ok_or_else(bad)?;
+            } else {
+                let fixed = term.parse().map_err(|_| bad())?;
+                convert.fixed = convert.fixed.checked_add(fixed).ok_or_else(bad)?;
+            }
+        }
+        if convert.per_argument == 0 {
+            return Err(bad());
+        }
+        Ok(convert)
+    }
+
+    /// The largest argument whose total does not exceed `total`; never below 1, since programs take
+    /// 0 for "as many as there are CPUs".
+    #[must_use]
+    pub fn argument_for(self, total: u32) -> u32 {
+        (total.saturating_sub(self.fixed) / self.per_argument.max(1)).max(1)
+    }
+
+    /// Threads that the program starts when its argument is `argument`.
+    #[must_use]
+    pub fn total_for(self, argument: u32) -> u32 {
+        self.fixed
+            .saturating_add(self.per_argument.saturating_mul(argument))
+    }
+}
+
+/// One setting to start a program with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Knobs {
+    /// Total number of threads; the program's argument follows by the template's [`Convert`].
+    pub threads: u32,
+    /// How threads wait.
+    pub wait: WaitPolicy,
+}
+
+/// A program with its arguments, as typed: placeholders not yet filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// The program, a path or a name to be looked up in `PATH`.
+    pub program: OsString,
+    /// Its arguments, without the program.
+    pub args: Vec<OsString>,
+    /// Variables from `--env NAME=VALUE`, in the order given.
+    pub env: Vec<(String, String)>,
+    /// What the program means by its number.
+    pub convert: Convert,
+}
+
+/// A template filled for one setting.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// What to start.
+    pub command: Command,
+    /// The number that was written in place of `{threads}` or into the variables.
+    pub argument: u32,
+    /// What was set, and what the user's own settings kept from being set.
+    pub applied: Applied,
+}
+
+impl Template {
+    /// Takes the words after `--` and the values of every `--env`.
+    ///
+    /// # Errors
+    /// [`TemplateError::NoProgram`], [`TemplateError::BadEnv`].
+    pub fn parse<W, E>(words: W, env: E, convert: Convert) -> Result<Self, TemplateError>
+    where
+        W: IntoIterator<Item = OsString>,
+        E: IntoIterator<Item = String>,
+    {
+        let mut words = words.into_iter();
+        let program = words
+            .next()
+            .filter(|p| !p.is_empty())
+            .ok_or(TemplateError::NoProgram)?;
+        let mut pairs = Vec::new();
+        for text in env {
+            match text.split_once('=') {
+                Some((name, value)) if !name.is_empty() => {
+                    pairs.push((name.to_owned(), value.to_owned()))
+                }
+                _ => return Err(TemplateError::BadEnv(text)),
+            }
+        }
+        Ok(Self {
+            program,
+            args: words.collect(),
+            env: pairs,
+            convert,
+        })
+    }
+
+    /// Whether `{threads}` stands in an argument or in a variable.
+    #[must_use]
+    pub fn has_placeholder(&self) -> bool {
+        self.args.iter().any(|arg| fill(arg.as_bytes(), b"").1)
+            || self
+                .env
+                .iter()
+                .any(|(_, value)| fill(value.as_bytes(), b"").1)
+    }
+
+    /// The command for one setting. With a placeholder, the number goes there and no variable for
+    /// the number of threads is set, since the user named the knob; without one, the runtimes'
+    /// variables are set. Wait policies go into variables in both cases.
+    ///
+    /// # Errors
+    /// [`TemplateError::NoKnob`] where there is no placeholder and `detected` offers no knob for the
+    /// number of threads (and it is not an interpreter whose libraries are still unknown), unless
+    /// the user's own variables fix it.
+    pub fn resolve(
+        &self,
+        knobs: &Knobs,
+        detected: &Detected,
+        surroundings: &Surroundings,
+    ) -> Result<Resolved, TemplateError> {
+        let argument = self.convert.argument_for(knobs.threads);
+        let text = argument.to_string();
+        let placeholder = self.has_placeholder();
+
+        let mut seen = surroundings.clone();
+        let mut command_env: Vec<(OsString, OsString)> = Vec::new();
+        for (name, value) in &self.env {
+            let value = OsString::from_vec(fill(value.as_bytes(), text.as_bytes()).0);
+            seen.environment.insert(name.into(), value.clone());
+            command_env.push((name.into(), value));
+        }
+        let args: Vec<OsString> = self
+            .args
+            .iter()
+            .map(|arg| OsString::from_vec(fill(arg.as_bytes(), text.as_bytes()).0))
+            .collect();
+
+        let threads = (!placeholder).then_some(argument);
+        let applied = detected.apply(threads, knobs.wait, &args, &seen);
+        if !placeholder && applied.sets_no_threads() {
+            return Err(self.no_knob(detected));
+        }
+        command_env.extend(applied.env.iter().cloned());
+        let mut all_args = applied.insert_args.clone();
+        all_args.extend(args);
+
+        let path = seen
+            .environment
+            .get(OsStr::new("PATH"))
+            .map(OsString::as_os_str);
+        let mut command = Command::new_on(&self.program, path)?;
+        command.args = all_args;
+        command.env = command_env;
+        command.affinity = applied.affinity.clone();
+        Ok(Resolved {
+            command,
+            argument,
+            applied,
+        })
+    }
+
+    /// The error that says what to write, for a caller that wants to know before starting anything.
+    #[must_use]
+    pub fn no_knob(&self, detected: &Detected) -> TemplateError {
+        TemplateError::NoKnob {
+            program: display(&self.program),
+            why: detected.why_no_threads_knob(),
+        }
+    }
+}
+
+fn display(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
+}
+
+/// Replaces placeholders and unescapes escaped ones; says whether there was any placeholder.
+fn fill(text: &[u8], number: &[u8]) -> (Vec<u8>, bool) {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    let mut found = false;
+    while let Some(&first) = rest.first() {
+        if let Some(after) = rest.strip_prefix(ESCAPED) {
+            out.extend_from_slice(PLACEHOLDER);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix(PLACEHOLDER) {
+            out.extend_from_slice(number);
+            found = true;
+            rest = after;
+        } else {
+            out.push(first);
+            rest = &rest[1..];
+        }
+    }
+    (out, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtimes::{Found, Runtime};
+
+    fn template(words: &[&str], env: &[&str]) -> Template {
+        Template::parse(
+            words.iter().map(OsString::from),
+            env.iter().map(|e| (*e).to_owned()),
+            Convert::default(),
+        )
+        .unwrap()
+    }
+
+    fn resolve(template: &Template, threads: u32) -> Result<Resolved, TemplateError> {
+        let mut surroundings = Surroundings::default();
+        surroundings
+            .environment
+            .insert("PATH".into(), "/usr/bin:/bin".into());
+        let knobs = Knobs {
+            threads,
+            wait: WaitPolicy::Default,
+        };
+        template.resolve(&knobs, &Detected::default(), &surroundings)
+    }
+
+    #[test]
+    fn the_placeholder_may_stand_anywhere_in_arguments_and_variables() {
+        let template = template(
+            &["true", "-p{threads}", "--pools={threads},{threads}", "x"],
+            &["JOBS={threads}"],
+        );
+        let command = resolve(&template, 6).unwrap().command;
+        assert_eq!(command.args, ["-p6", "--pools=6,6", "x"]);
+        assert_eq!(command.env, [("JOBS".into(), "6".into())]);
+    }
+
+    #[test]
+    fn doubled_braces_stand_for_the_literal_text() {
+        let template = template(&["true", "{{threads}}", "a{{threads}}{threads}"], &[]);
+        assert_eq!(
+            resolve(&template, 2).unwrap().command.args,
+            ["{threads}", "a{threads}2"]
+        );
+        assert!(!super::tests::template(&["true", "{{threads}}"], &[]).has_placeholder());
+    }
+
+    #[test]
+    fn arguments_that_are_not_utf8_pass_through() {
+        let odd = OsString::from_vec(vec![0xff, b'{', 0xfe]);
+        let mut template = template(&["true", "{threads}"], &[]);
+        template.args.push(odd.clone());
+        assert_eq!(resolve(&template, 1).unwrap().command.args[1], odd);
+    }
+
+    #[test]
+    fn conversions_map_totals_to_arguments_and_back() {
+        let ferret = Convert::parse("3+4n").unwrap();
+        assert_eq!(
+            ferret,
+            Convert {
+                per_argument: 4,
+                fixed: 3
+            }
+        );
+        assert_eq!(ferret.argument_for(63), 15);
+        assert_eq!(ferret.argument_for(62), 14);
+        assert_eq!(ferret.argument_for(1), 1);
+        assert_eq!(ferret.total_for(15), 63);
+        assert_eq!(Convert::parse("n").unwrap(), Convert::default());
+        assert_eq!(
+            Convert::parse(" 2*n + 1 ").unwrap(),
+            Convert {
+                per_argument: 2,
+                fixed: 1
+            }
+        );
+        for bad in [
+            "",
+            "3",
+            "0n",
+            "n-1",
+            "3+4m",
+            "+",
+            "99999999999n",
+            "4294967295n+1n",
+        ] {
+            assert_eq!(
+                Convert::parse(bad),
+                Err(TemplateError::BadConvert(bad.into())),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_placeholder_and_runtime_the_error_says_what_to_write() {
+        let error = resolve(&template(&["true", "big.tar"], &[]), 2).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("corewise run -- true -t {threads}"), "{text}");
+        assert!(text.contains("--env NAME={threads}"), "{text}");
+    }
+
+    #[test]
+    fn a_runtime_takes_the_number_only_where_there_is_no_placeholder() {
+        let omp = Detected {
+            runtimes: vec![Found {
+                runtime: Runtime::Libgomp,
+                evidence: String::new(),
+            }],
+            ..Detected::default()
+        };
+        let knobs = Knobs {
+            threads: 4,
+            wait: WaitPolicy::Passive,
+        };
+        let around = Surroundings::default();
+        let named = template(&["true", "-t{threads}"], &[])
+            .resolve(&knobs, &omp, &around)
+            .unwrap();
+        assert_eq!(
+            named.command.env,
+            [("OMP_WAIT_POLICY".into(), "passive".into())]
+        );
+        let plain = template(&["true"], &[])
+            .resolve(&knobs, &omp, &around)
+            .unwrap();
+        assert!(
+            plain
+                .command
+                .env
+                .contains(&("OMP_NUM_THREADS".into(), "4".into()))
+        );
+        let users = template(&["true"], &["OMP_NUM_THREADS=7"])
+            .resolve(&knobs, &omp, &around)
+            .unwrap();
+        assert!(users.applied.all_fixed_by_user());
+        assert!(
+            users
+                .command
+                .env
+                .contains(&("OMP_NUM_THREADS".into(), "7".into()))
+        );
+    }
+
+    #[test]
+    fn bad_words_are_refused() {
+        let none = Template::parse(Vec::new(), Vec::new(), Convert::default());
+        assert_eq!(none, Err(TemplateError::NoProgram));
+        for bad in ["JOBS", "=3", ""] {
+            let parsed = Template::parse(
+                [OsString::from("true")],
+                [bad.to_owned()],
+                Convert::default(),
+            );
+            assert_eq!(parsed, Err(TemplateError::BadEnv(bad.to_owned())));
+        }
+    }
+}
