@@ -3,7 +3,11 @@
 //!
 //! To add one: a module below, and a line in [`EXPERIMENTS`].
 
+pub mod cgroup;
 pub mod experiment;
+pub mod load;
+pub mod measure;
+pub mod stats;
 
 use experiment::Experiment;
 
