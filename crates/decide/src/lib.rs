@@ -3,5 +3,13 @@
 //! same code, so a decision can be tested, simulated and deployed without changing a line.
 //!
 //! - [`reading`]: what sensors said: cumulative counters of a program's threads and of the machine.
+//! - [`setting`]: what a search may choose.
+//! - [`profile`]: what one probe showed in its window.
+//! - [`watch`]: watching one probe: when its window opens and closes.
+//! - [`search`]: the searches for a number of threads.
 
+pub mod profile;
 pub mod reading;
+pub mod search;
+pub mod setting;
+pub mod watch;

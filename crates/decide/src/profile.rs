@@ -1,0 +1,418 @@
+//! A profile: what one probe of a program, run with one setting, showed in its window.
+//!
+//! The four components of Thread Reinforcer (section III) are here (`lock`, `migration_rate`,
+//! `vcx_rate`, `cpu_util`), and beside them what tells *progress* from *being busy*: time spent
+//! spinning, time spent waiting for a CPU, and regions entered.
+
+use crate::reading::{MachineReading, ProgramReading, ThreadReading};
+use crate::setting::Setting;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A thread is critical if it was on a CPU, or wanted one, at least this fraction as long as the
+/// busiest one. Thread Reinforcer (section II.D) looks at critical threads only: ferret's loaders
+/// sleep most of the time and say nothing about its speed.
+const CRITICAL_FRACTION: f64 = 0.5;
+
+/// What a blocking wait and its wake-up cost beyond the work they wait for, in nanoseconds of CPU
+/// time. A program that sleeps and wakes a hundred thousand times a second looks busy without
+/// progressing. Between 2 and 5 µs on machines of the last ten years.
+const SWITCH_COST_NS: f64 = 3_000.0;
+
+/// Fewer regions than this in a window say nothing certain about speed.
+const REGIONS_MIN: u64 = 8;
+
+/// What a probe showed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// How the program was run.
+    pub setting: Setting,
+    /// Length of the window, in nanoseconds.
+    pub window_ns: u64,
+    /// From the program's start to the window's, in nanoseconds.
+    pub startup_ns: u64,
+    /// The program's whole run time in nanoseconds, if it ended before the window did.
+    pub whole_run_ns: Option<u64>,
+    /// At least two threads were at work at the same time.
+    pub parallel: bool,
+    /// CPUs that the program used, on average (1.0 = one CPU busy).
+    pub cpu_util: f64,
+    /// Of these, CPUs spent waiting in loops. `None` where nobody could look.
+    pub spin: Option<f64>,
+    /// Threads that were runnable but had no CPU, on average (LAT).
+    pub cpu_wait: f64,
+    /// Fraction of their time that critical threads were blocked on locks and condition variables,
+    /// 0 to 1 (LOCK).
+    pub lock: f64,
+    /// Voluntary context switches a second, whole program (VCX_RATE).
+    pub vcx_rate: f64,
+    /// Involuntary context switches a second, whole program.
+    pub icx_rate: f64,
+    /// Moves between CPUs a second, whole program (MIGR_RATE).
+    pub migration_rate: f64,
+    /// Regions entered in the window, where they can be counted.
+    pub regions: Option<u64>,
+    /// CPUs used by everything else on the program's CPUs.
+    pub others: f64,
+    /// CPUs that nobody used.
+    pub idle: f64,
+    /// Threads that ran in the window.
+    pub active_threads: u32,
+    /// Relative standard error of [`Profile::useful`], from the parts of the window.
+    pub relative_error: f64,
+}
+
+impl Profile {
+    /// CPUs at useful work: busy, less spinning, less the cost of switching. The estimate of speed
+    /// for programs that show no progress of their own.
+    pub fn useful(&self) -> f64 {
+        let switching = self.vcx_rate * SWITCH_COST_NS / 1e9;
+        (self.cpu_util - self.spin.unwrap_or(0.0) - switching).max(self.cpu_util * 0.01)
+    }
+
+    /// CPUs lost to spinning and switching.
+    pub fn wasted(&self) -> f64 {
+        self.cpu_util - self.useful()
+    }
+
+    /// Regions entered a second, if there were enough of them to say.
+    pub fn region_rate(&self) -> Option<f64> {
+        self.regions
+            .filter(|&n| n >= REGIONS_MIN && self.window_ns > 0)
+            .map(|n| n as f64 * 1e9 / self.window_ns as f64)
+    }
+
+    /// Whether a tenth or more of its CPU time went into spinning.
+    pub fn spins(&self) -> bool {
+        self.spin.is_some_and(|s| s > 0.1 * self.cpu_util)
+    }
+}
+
+/// What the speeds of several profiles are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// All ran to their end: whole runs a second.
+    WholeRuns,
+    /// All entered regions: regions a second.
+    Regions,
+    /// CPUs at useful work.
+    UsefulCpus,
+}
+
+impl Measure {
+    /// The best measure that all of `profiles` share.
+    pub fn common<'a>(profiles: impl IntoIterator<Item = &'a Profile> + Clone) -> Measure {
+        let all = |f: fn(&Profile) -> bool| profiles.clone().into_iter().all(f);
+        if all(|p| p.whole_run_ns.is_some()) {
+            Measure::WholeRuns
+        } else if all(|p| p.region_rate().is_some()) {
+            Measure::Regions
+        } else {
+            Measure::UsefulCpus
+        }
+    }
+
+    /// The profile's speed by this measure; larger is faster. Only comparable among profiles of one
+    /// program by the same measure.
+    pub fn speed(self, profile: &Profile) -> f64 {
+        match self {
+            Measure::WholeRuns => profile
+                .whole_run_ns
+                .map_or(0.0, |ns| 1e9 / (ns.max(1) as f64)),
+            Measure::Regions => profile.region_rate().unwrap_or(0.0),
+            Measure::UsefulCpus => profile.useful(),
+        }
+    }
+}
+
+/// Readings of a window, from its start to its end.
+pub(crate) struct Window<'a> {
+    pub(crate) setting: Setting,
+    pub(crate) startup_ns: u64,
+    pub(crate) whole_run_ns: Option<u64>,
+    pub(crate) parallel: bool,
+    /// At least two, in order of time.
+    pub(crate) program: &'a [ProgramReading],
+    /// The machine at the window's start and end.
+    pub(crate) machine: Option<(&'a MachineReading, &'a MachineReading)>,
+    /// The CPUs that the program may use.
+    pub(crate) cpus: &'a [u32],
+}
+
+impl Window<'_> {
+    /// The profile of this window; `None` if it has no length.
+    pub(crate) fn profile(&self) -> Option<Profile> {
+        let (first, last) = (self.program.first()?, self.program.last()?);
+        let window_ns = last.time_ns.checked_sub(first.time_ns).filter(|&n| n > 0)?;
+        let seconds = window_ns as f64 / 1e9;
+        let totals = Totals::between(first, last);
+        let cpu_util = totals.run_ns as f64 / window_ns as f64;
+        let (others, idle) = self
+            .machine
+            .map_or((0.0, 0.0), |(a, b)| self.others_and_idle(a, b, cpu_util));
+        let parts: Vec<f64> = self
+            .program
+            .windows(2)
+            .filter_map(|pair| useful_between(&pair[0], &pair[1]))
+            .collect();
+        Some(Profile {
+            setting: self.setting,
+            window_ns,
+            startup_ns: self.startup_ns,
+            whole_run_ns: self.whole_run_ns,
+            parallel: self.parallel,
+            cpu_util,
+            spin: totals.spin_ns.map(|ns| ns as f64 / window_ns as f64),
+            cpu_wait: totals.cpu_wait_ns as f64 / window_ns as f64,
+            lock: totals.critical_lock_ns / window_ns as f64,
+            vcx_rate: totals.voluntary as f64 / seconds,
+            icx_rate: totals.involuntary as f64 / seconds,
+            migration_rate: totals.migrations as f64 / seconds,
+            regions: match (first.regions, last.regions) {
+                (Some(a), Some(b)) => Some(b.saturating_sub(a)),
+                _ => None,
+            },
+            others,
+            idle,
+            active_threads: totals.active,
+            relative_error: relative_error(&parts),
+        })
+    }
+
+    fn others_and_idle(&self, a: &MachineReading, b: &MachineReading, cpu_util: f64) -> (f64, f64) {
+        let span = b.time_ns.saturating_sub(a.time_ns).max(1) as f64;
+        let mine = |cpu: u32| self.cpus.is_empty() || self.cpus.contains(&cpu);
+        let before: HashMap<u32, _> = a.cpus.iter().map(|c| (c.cpu, c)).collect();
+        let (mut busy, mut idle) = (0.0, 0.0);
+        for cpu in b.cpus.iter().filter(|c| mine(c.cpu)) {
+            if let Some(old) = before.get(&cpu.cpu) {
+                busy += cpu.busy_ns.saturating_sub(old.busy_ns) as f64;
+                idle += cpu.idle_ns.saturating_sub(old.idle_ns) as f64;
+            }
+        }
+        ((busy / span - cpu_util).max(0.0), idle / span)
+    }
+}
+
+/// Differences between two readings, summed over threads.
+struct Totals {
+    run_ns: u64,
+    cpu_wait_ns: u64,
+    spin_ns: Option<u64>,
+    voluntary: u64,
+    involuntary: u64,
+    migrations: u64,
+    /// Mean over critical threads.
+    critical_lock_ns: f64,
+    active: u32,
+}
+
+impl Totals {
+    fn between(first: &ProgramReading, last: &ProgramReading) -> Totals {
+        let before: HashMap<i32, &ThreadReading> =
+            first.threads.iter().map(|t| (t.tid, t)).collect();
+        let none = ThreadReading::default();
+        let earlier = |t: &ThreadReading| before.get(&t.tid).copied().unwrap_or(&none);
+
+        // A thread that ended in between was in `first.threads` and is in `last.ended`: sums over
+        // both are what does not jump.
+        let sum = |r: &ProgramReading, f: &dyn Fn(&ThreadReading) -> u64| -> u64 {
+            r.threads.iter().map(f).sum::<u64>() + f(&r.ended)
+        };
+        let delta = |f: &dyn Fn(&ThreadReading) -> u64| sum(last, f).saturating_sub(sum(first, f));
+
+        let demand = |t: &ThreadReading| {
+            let old = earlier(t);
+            (t.run_ns + t.cpu_wait_ns).saturating_sub(old.run_ns + old.cpu_wait_ns)
+        };
+        let busiest = last.threads.iter().map(demand).max().unwrap_or(0);
+        let critical: Vec<&ThreadReading> = last
+            .threads
+            .iter()
+            .filter(|t| busiest > 0 && demand(t) as f64 >= CRITICAL_FRACTION * busiest as f64)
+            .collect();
+        let lock: u64 = critical
+            .iter()
+            .map(|t| {
+                let now = t.lock_ns.unwrap_or(0);
+                now.saturating_sub(earlier(t).lock_ns.unwrap_or(0))
+            })
+            .sum();
+        let spin_known =
+            last.threads.iter().any(|t| t.spin_ns.is_some()) || last.ended.spin_ns.is_some();
+        Totals {
+            run_ns: delta(&|t| t.run_ns),
+            cpu_wait_ns: delta(&|t| t.cpu_wait_ns),
+            spin_ns: spin_known.then(|| delta(&|t| t.spin_ns.unwrap_or(0))),
+            voluntary: delta(&|t| t.voluntary_switches.unwrap_or(0)),
+            involuntary: delta(&|t| t.involuntary_switches.unwrap_or(0)),
+            migrations: delta(&|t| t.migrations.unwrap_or(0)),
+            critical_lock_ns: lock as f64 / critical.len().max(1) as f64,
+            active: last.threads.iter().filter(|t| demand(t) > 0).count() as u32,
+        }
+    }
+}
+
+/// CPUs at work, less spinning, between two readings.
+fn useful_between(a: &ProgramReading, b: &ProgramReading) -> Option<f64> {
+    let span = b.time_ns.checked_sub(a.time_ns).filter(|&n| n > 0)?;
+    let totals = Totals::between(a, b);
+    let useful = totals.run_ns.saturating_sub(totals.spin_ns.unwrap_or(0));
+    Some(useful as f64 / span as f64)
+}
+
+/// Standard error of the mean over the mean. One part alone says nothing: 1.
+fn relative_error(parts: &[f64]) -> f64 {
+    let n = parts.len() as f64;
+    let mean = parts.iter().sum::<f64>() / n;
+    if parts.len() < 2 || mean <= 0.0 {
+        return 1.0;
+    }
+    let variance = parts.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (variance / n).sqrt() / mean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(tid: i32, run_ms: u64, lock_ms: u64) -> ThreadReading {
+        ThreadReading {
+            pid: 1,
+            tid,
+            run_ns: run_ms * 1_000_000,
+            lock_ns: Some(lock_ms * 1_000_000),
+            spin_ns: Some(0),
+            ..ThreadReading::default()
+        }
+    }
+
+    fn reading(ms: u64, threads: Vec<ThreadReading>) -> ProgramReading {
+        ProgramReading {
+            time_ns: ms * 1_000_000,
+            threads,
+            ..ProgramReading::default()
+        }
+    }
+
+    fn window(program: &[ProgramReading]) -> Profile {
+        Window {
+            setting: Setting::threads(2),
+            startup_ns: 0,
+            whole_run_ns: None,
+            parallel: true,
+            program,
+            machine: None,
+            cpus: &[],
+        }
+        .profile()
+        .unwrap()
+    }
+
+    #[test]
+    fn cpu_use_is_the_sum_over_threads_in_cpus() {
+        let p = window(&[
+            reading(1_000, vec![thread(1, 500, 0), thread(2, 100, 0)]),
+            reading(1_100, vec![thread(1, 600, 0), thread(2, 150, 0)]),
+        ]);
+        assert!((p.cpu_util - 1.5).abs() < 1e-9, "{p:?}");
+    }
+
+    #[test]
+    fn a_thread_that_ends_in_the_window_is_not_lost() {
+        let mut last = reading(1_100, vec![thread(1, 600, 0)]);
+        last.ended = thread(0, 150, 0);
+        let p = window(&[
+            reading(1_000, vec![thread(1, 500, 0), thread(2, 100, 0)]),
+            last,
+        ]);
+        assert!((p.cpu_util - 1.5).abs() < 1e-9, "{p:?}");
+    }
+
+    #[test]
+    fn lock_is_the_mean_of_critical_threads_only() {
+        // Two workers wait half of the time for a lock; a loader sleeps on its queue throughout.
+        let p = window(&[
+            reading(0, vec![thread(1, 0, 0), thread(2, 0, 0), thread(3, 0, 0)]),
+            reading(
+                100,
+                vec![thread(1, 50, 50), thread(2, 50, 50), thread(3, 2, 98)],
+            ),
+        ]);
+        assert!((p.lock - 0.5).abs() < 1e-9, "{p:?}");
+    }
+
+    #[test]
+    fn spinning_is_not_progress() {
+        let mut spinner = thread(2, 100, 0);
+        spinner.spin_ns = Some(90_000_000);
+        let p = window(&[
+            reading(0, vec![thread(1, 0, 0), thread(2, 0, 0)]),
+            reading(100, vec![thread(1, 100, 0), spinner]),
+        ]);
+        assert!((p.cpu_util - 2.0).abs() < 1e-9);
+        assert!((p.useful() - 1.1).abs() < 1e-9, "{p:?}");
+        assert!(p.spins());
+    }
+
+    #[test]
+    fn unknown_spinning_stays_unknown() {
+        let mut t = thread(1, 100, 0);
+        t.spin_ns = None;
+        let p = window(&[reading(0, vec![]), reading(100, vec![t])]);
+        assert_eq!(p.spin, None);
+    }
+
+    #[test]
+    fn others_are_what_is_busy_on_the_programs_cpus_and_not_the_program() {
+        let cpu = |cpu, busy_ms: u64, idle_ms: u64| crate::reading::CpuReading {
+            cpu,
+            busy_ns: busy_ms * 1_000_000,
+            idle_ns: idle_ms * 1_000_000,
+            steal_ns: 0,
+        };
+        let at = |ms: u64, cpus| MachineReading {
+            time_ns: ms * 1_000_000,
+            cpus,
+            ..MachineReading::default()
+        };
+        let a = at(0, vec![cpu(0, 0, 0), cpu(1, 0, 0), cpu(2, 0, 0)]);
+        let b = at(100, vec![cpu(0, 100, 0), cpu(1, 70, 30), cpu(2, 100, 0)]);
+        let program = [
+            reading(0, vec![thread(1, 0, 0)]),
+            reading(100, vec![thread(1, 90, 0)]),
+        ];
+        let p = Window {
+            setting: Setting::threads(1),
+            startup_ns: 0,
+            whole_run_ns: None,
+            parallel: false,
+            program: &program,
+            machine: Some((&a, &b)),
+            cpus: &[0, 1],
+        }
+        .profile()
+        .unwrap();
+        assert!((p.others - 0.8).abs() < 1e-9, "{p:?}");
+        assert!((p.idle - 0.3).abs() < 1e-9, "{p:?}");
+    }
+
+    #[test]
+    fn speeds_are_compared_by_the_best_measure_that_all_share() {
+        let mut a = window(&[
+            reading(0, vec![thread(1, 0, 0)]),
+            reading(100, vec![thread(1, 90, 0)]),
+        ]);
+        let mut b = a.clone();
+        assert_eq!(Measure::common([&a, &b]), Measure::UsefulCpus);
+        a.regions = Some(100);
+        assert_eq!(Measure::common([&a, &b]), Measure::UsefulCpus);
+        b.regions = Some(50);
+        assert_eq!(Measure::common([&a, &b]), Measure::Regions);
+        a.whole_run_ns = Some(1);
+        b.whole_run_ns = Some(2);
+        assert_eq!(Measure::common([&a, &b]), Measure::WholeRuns);
+        assert!(Measure::WholeRuns.speed(&a) > Measure::WholeRuns.speed(&b));
+    }
+}

@@ -1,0 +1,356 @@
+//! The default search: branch and bound over settings.
+//!
+//! **Problem.** A search that climbs from few threads stops early on curves that rise slowly (the
+//! paper's canneal and blackscholes), needs many runs on large machines, and is deceived by threads
+//! that spin: they look busy, and are not working.
+//!
+//! **Approach.** Nobody works faster than their CPUs allow. A setting of N threads can do at most N
+//! CPUs' worth of useful work; and beside the same neighbours it can do at most what an observed
+//! setting did usefully, plus what that one wasted in spinning and switching, plus what it left idle.
+//! So start with one thread for each effective CPU (or with what past runs suggest). If these CPUs
+//! are all at useful work, the search is over after a single probe: no setting can beat it. If not,
+//! the reason says which settings still could: spinning can be recovered by waiting passively or by
+//! fewer threads, idle CPUs by more threads or, under contended locks, by fewer. The most promising
+//! one is tried next, until none that is left could be faster by more than [`MARGIN`]. Once there are
+//! points enough, a fitted scalability law ([`super::usl`]) lowers the bounds of what lies between.
+//!
+//! More threads than CPUs are tried only where no neighbour is at work: there they would be paid for
+//! with the neighbour's share.
+
+use super::usl::Usl;
+use super::{Choice, Extent, Objective, Outcome, Search, Space, Step, StopReason, Trial};
+use crate::profile::{Measure, Profile};
+use crate::setting::{Setting, WaitPolicy};
+use crate::watch::NoProfile;
+
+/// A setting that cannot be faster by more than this is not worth a probe.
+pub const MARGIN: f64 = 0.03;
+
+/// Neighbours that use less than this many CPUs are not neighbours but the machine's own noise.
+const NEIGHBOUR_MIN: f64 = 0.25;
+
+/// A fitted curve may be wrong by this much before a setting is ruled out because of it.
+const FIT_TOLERANCE: f64 = 1.10;
+
+/// A program whose critical threads are blocked on locks for this part of their time will hardly gain
+/// from more threads.
+const CONTENDED: f64 = 0.3;
+
+/// The confidence that "nothing is more than 5 % faster" asks about, as a ratio.
+const CLOSE_ENOUGH: f64 = 1.05;
+
+/// Errors that a short window cannot see in itself (phases, other people's bursts), relative.
+const SYSTEMATIC_ERROR: f64 = 0.04;
+
+/// The state of the default search.
+#[derive(Clone, Debug)]
+pub struct BoundSearch {
+    space: Space,
+    first: Setting,
+    seen: Vec<Profile>,
+    failed: Vec<Setting>,
+    /// The trial whose outcome comes next.
+    pending: Setting,
+    spent_ns: u64,
+    window_ns: u64,
+    /// Programs that end before the window does are run whole, this long at most.
+    whole_run: Option<u64>,
+}
+
+impl BoundSearch {
+    /// A search over `space`.
+    pub fn new(space: Space) -> BoundSearch {
+        let first = first_setting(&space);
+        // Four windows find the way on small machines, larger ones have more to tell apart.
+        let windows = if space.cpus <= 4.0 { 4 } else { 6 };
+        BoundSearch {
+            first,
+            seen: Vec::new(),
+            failed: Vec::new(),
+            pending: first,
+            spent_ns: 0,
+            window_ns: space.budget_ns / windows,
+            whole_run: None,
+            space,
+        }
+    }
+
+    /// What has been seen so far, in order.
+    pub fn seen(&self) -> &[Profile] {
+        &self.seen
+    }
+
+    fn try_setting(&mut self, setting: Setting) -> Step {
+        self.pending = setting;
+        let extent = match self.whole_run {
+            Some(limit_ns) => Extent::WholeRun(limit_ns),
+            None => Extent::Window(self.window_ns),
+        };
+        Step::Try(Trial { setting, extent })
+    }
+
+    fn others(&self) -> f64 {
+        let seen = self.seen.iter().map(|p| p.others);
+        seen.fold(self.space.others, f64::max)
+    }
+
+    fn most_threads(&self) -> u32 {
+        let cpus = self.space.one_per_cpu();
+        match self.space.objective {
+            Objective::Share => idle_cpus(&self.space),
+            Objective::Speed if self.others() >= NEIGHBOUR_MIN => cpus,
+            Objective::Speed => self.space.max,
+        }
+        .clamp(self.space.min, self.space.max)
+    }
+
+    /// Settings not yet tried, coarse on large machines.
+    fn candidates(&self, fit: Option<&Usl>) -> Vec<Setting> {
+        let cpus = self.space.one_per_cpu();
+        let most = self.most_threads();
+        let left_free = (self.space.cpus - self.others()).round().max(1.0) as u32;
+        let mut numbers = vec![
+            1,
+            cpus / 8,
+            cpus / 4,
+            cpus / 2,
+            cpus - cpus / 4,
+            cpus.saturating_sub(1),
+            left_free,
+            cpus,
+            cpus + cpus / 2,
+            2 * cpus,
+        ];
+        if let Some(fit) = fit {
+            let peak = (self.space.min..=most)
+                .max_by(|&a, &b| fit.speed(a).total_cmp(&fit.speed(b)).then(b.cmp(&a)));
+            numbers.extend(peak);
+        }
+        numbers.retain(|n| (self.space.min..=most).contains(n));
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut all: Vec<Setting> = numbers.iter().copied().map(Setting::threads).collect();
+        if self.space.passive {
+            all.extend(
+                numbers
+                    .iter()
+                    .filter(|&&n| n >= 2)
+                    .map(|&n| Setting::passive(n)),
+            );
+        }
+        all.retain(|s| !self.failed.contains(s) && self.seen.iter().all(|p| p.setting != *s));
+        all
+    }
+
+    /// The most useful CPUs that `candidate` could have, by what `seen` shows.
+    fn bound(&self, candidate: Setting, seen: &Profile) -> f64 {
+        let threads = f64::from(candidate.threads);
+        let capacity = threads.min(self.space.cpus);
+        if candidate.threads > seen.setting.threads && self.others() >= NEIGHBOUR_MIN {
+            // More threads could win CPU time from the neighbours: nothing is known of how much.
+            return capacity;
+        }
+        let mut idle = seen.idle;
+        if candidate.threads > seen.setting.threads && seen.lock >= CONTENDED {
+            // Threads that queue for locks leave CPUs idle that more threads cannot use.
+            idle *= 1.0 - seen.lock;
+        }
+        capacity.min(seen.useful() + seen.wasted() + idle)
+    }
+
+    /// How fast `candidate` could be at best, in the unit of `measure`.
+    fn promise(&self, candidate: Setting, measure: Measure, fit: Option<&Usl>) -> f64 {
+        let per_cpu = self
+            .seen
+            .iter()
+            .map(|p| measure.speed(p) / p.useful().max(1e-6))
+            .fold(0.0, f64::max);
+        let bound = self
+            .seen
+            .iter()
+            .map(|p| self.bound(candidate, p))
+            .fold(f64::INFINITY, f64::min);
+        let promise = bound * per_cpu;
+        match fit {
+            Some(fit) if candidate.wait == WaitPolicy::Default => {
+                promise.min(fit.speed(candidate.threads) * FIT_TOLERANCE)
+            }
+            _ => promise,
+        }
+    }
+
+    fn decide(&mut self) -> Step {
+        let measure = Measure::common(&self.seen);
+        let Some(best) = self.best(measure).cloned() else {
+            return super::plain(&self.space, StopReason::Failed);
+        };
+        if best.spin.is_none() && measure == Measure::UsefulCpus && best.cpu_wait > 0.1 {
+            return self.cautious(&best);
+        }
+        let points: Vec<(u32, f64)> = self
+            .seen
+            .iter()
+            .filter(|p| p.setting.wait == WaitPolicy::Default)
+            .map(|p| (p.setting.threads, measure.speed(p)))
+            .collect();
+        let fit = Usl::fit(&points);
+        let best_speed = measure.speed(&best);
+        let next = self
+            .candidates(fit.as_ref())
+            .into_iter()
+            .map(|s| (s, self.promise(s, measure, fit.as_ref())))
+            .filter(|(_, promise)| *promise > best_speed * (1.0 + MARGIN))
+            // Of equal promises the one with fewer threads, and of these the unasked way of waiting.
+            .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+        match next {
+            None => {
+                let first_was_enough = self.seen.len() == 1;
+                let stop = if first_was_enough {
+                    StopReason::Saturated
+                } else {
+                    StopReason::Bounded
+                };
+                self.done(&best, measure, stop, 0.0)
+            }
+            Some((setting, promise)) => {
+                if self.spent_ns + self.window_ns / 2 > self.space.budget_ns {
+                    let missed = promise / best_speed - 1.0;
+                    return self.done(&best, measure, StopReason::Budget, missed);
+                }
+                self.try_setting(setting)
+            }
+        }
+    }
+
+    fn best(&self, measure: Measure) -> Option<&Profile> {
+        let speed = |p: &Profile| measure.speed(p);
+        self.seen.iter().max_by(|a, b| {
+            let (fast, slow) = (speed(a), speed(b));
+            fast.total_cmp(&slow).then(b.setting.cmp(&a.setting))
+        })
+    }
+
+    /// Neither spinning nor progress can be seen, and threads wait for CPUs: the program has
+    /// neighbours, and might spin for threads that have no CPU. No more threads than CPUs that the
+    /// neighbours leave, sleeping while they wait.
+    fn cautious(&self, seen: &Profile) -> Step {
+        let free = (self.space.cpus - seen.others).floor().max(1.0) as u32;
+        let threads = free.clamp(self.space.min, self.space.max);
+        let passive = self.space.passive && threads > 1;
+        Step::Done(Choice {
+            setting: if passive {
+                Setting::passive(threads)
+            } else {
+                Setting::threads(threads)
+            },
+            stop: StopReason::Blind,
+            confidence: 0.5,
+        })
+    }
+
+    fn done(&self, best: &Profile, measure: Measure, stop: StopReason, missed: f64) -> Step {
+        let best_speed = measure.speed(best);
+        // For every alternative that was measured: how sure is it that it is not 5 % faster? Errors
+        // are taken as normal and independent, as good as any other guess from so few windows.
+        let measured: f64 = self
+            .seen
+            .iter()
+            .filter(|p| p.setting != best.setting)
+            .map(|p| {
+                let ratio = measure.speed(p) / best_speed;
+                let error = (p.relative_error.powi(2)
+                    + best.relative_error.powi(2)
+                    + 2.0 * SYSTEMATIC_ERROR.powi(2))
+                .sqrt();
+                normal_cdf((CLOSE_ENOUGH - ratio) / error.max(1e-6))
+            })
+            .product();
+        // What was not tried for lack of time could be that much faster; it mostly is not.
+        let unmeasured = 1.0 - 0.5 * (missed / (missed + 0.2)).clamp(0.0, 1.0);
+        Step::Done(Choice {
+            setting: best.setting,
+            stop,
+            confidence: (0.97 * measured * unmeasured).clamp(0.0, 1.0),
+        })
+    }
+}
+
+impl Search for BoundSearch {
+    fn name(&self) -> &'static str {
+        "bounds"
+    }
+
+    fn start(&mut self) -> Step {
+        self.try_setting(self.first)
+    }
+
+    fn next(&mut self, outcome: Outcome) -> Step {
+        match outcome {
+            Outcome::Seen(profile) => {
+                if self.whole_run.is_none()
+                    && let Some(ns) = profile.whole_run_ns
+                {
+                    // Whole runs compare with whole runs: let the others end, too.
+                    self.whole_run = Some(ns.saturating_mul(4).max(self.window_ns));
+                }
+                self.spent_ns += profile.window_ns;
+                self.seen.push(profile);
+                self.decide()
+            }
+            Outcome::Unseen(NoProfile::NeverParallel) if self.seen.is_empty() => {
+                if self.first.threads > 1 {
+                    super::never_parallel(&self.space)
+                } else {
+                    super::plain(&self.space, StopReason::NeverParallel)
+                }
+            }
+            Outcome::Unseen(NoProfile::TooShort) if self.seen.is_empty() => {
+                if self.whole_run.is_some() {
+                    return super::plain(&self.space, StopReason::TooShort);
+                }
+                self.whole_run = Some(self.window_ns);
+                self.try_setting(self.first)
+            }
+            Outcome::Unseen(_) | Outcome::Failed => {
+                self.failed.push(self.pending);
+                if self.seen.is_empty() {
+                    return super::plain(&self.space, StopReason::Failed);
+                }
+                self.decide()
+            }
+        }
+    }
+}
+
+/// CPUs that are idle now, as whole threads; never none.
+fn idle_cpus(space: &Space) -> u32 {
+    // A CPU that is idle nine tenths of the time is idle.
+    ((space.cpus - space.others + 0.1).floor().max(1.0) as u32).clamp(space.min, space.max)
+}
+
+fn first_setting(space: &Space) -> Setting {
+    match space.objective {
+        Objective::Share => Setting::threads(idle_cpus(space)),
+        Objective::Speed => {
+            let prior = space.prior.filter(|p| {
+                (space.min..=space.max).contains(&p.threads)
+                    && (p.wait == WaitPolicy::Default || space.passive)
+            });
+            prior.unwrap_or(Setting::threads(space.one_per_cpu()))
+        }
+    }
+}
+
+/// The standard normal distribution function (Abramowitz and Stegun 26.2.17; error below 1e-7).
+fn normal_cdf(z: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
+    let poly = t
+        * (0.319_381_530
+            + t * (-0.356_563_782
+                + t * (1.781_477_937 + t * (-1.821_255_978 + t * 1.330_274_429))));
+    let tail = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * poly;
+    if z >= 0.0 { 1.0 - tail } else { tail }
+}
+
+#[cfg(test)]
+mod tests;

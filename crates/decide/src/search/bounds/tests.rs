@@ -1,0 +1,265 @@
+//! Scenarios: programs given as models, machines given as numbers.
+
+use super::*;
+
+/// What a program would show with a setting.
+type Program<'a> = &'a dyn Fn(Setting) -> Profile;
+
+fn profile(setting: Setting, cpu_util: f64, spin: f64, idle: f64, others: f64) -> Profile {
+    Profile {
+        setting,
+        window_ns: 250_000_000,
+        startup_ns: 0,
+        whole_run_ns: None,
+        parallel: true,
+        cpu_util,
+        spin: Some(spin),
+        cpu_wait: (f64::from(setting.threads) - cpu_util - idle).max(0.0),
+        lock: 0.0,
+        vcx_rate: 0.0,
+        icx_rate: 0.0,
+        migration_rate: 0.0,
+        regions: None,
+        others,
+        idle,
+        active_threads: setting.threads,
+        relative_error: 0.01,
+    }
+}
+
+fn run(space: Space, program: Program<'_>) -> (Vec<Setting>, Choice) {
+    let mut search = BoundSearch::new(space);
+    let mut tried = Vec::new();
+    let mut step = search.start();
+    loop {
+        match step {
+            Step::Try(trial) => {
+                tried.push(trial.setting);
+                assert!(tried.len() < 100, "the search does not end: {tried:?}");
+                step = search.next(Outcome::Seen(program(trial.setting)));
+            }
+            Step::Done(choice) => return (tried, choice),
+        }
+    }
+}
+
+/// A program of which `parallel` of one CPU second can use any number of threads, the rest one; after
+/// Amdahl, with threads sleeping while they wait.
+fn amdahl(parallel: f64, cpus: f64) -> impl Fn(Setting) -> Profile {
+    move |s| {
+        let n = f64::from(s.threads).min(cpus);
+        let speed = 1.0 / (1.0 - parallel + parallel / n);
+        profile(s, speed, 0.0, cpus - speed, 0.0)
+    }
+}
+
+#[test]
+fn a_program_that_keeps_all_cpus_at_work_needs_one_probe() {
+    let (tried, choice) = run(Space::for_cpus(2.0), &|s| profile(s, 1.98, 0.0, 0.02, 0.0));
+    assert_eq!(tried, [Setting::threads(2)]);
+    assert_eq!(choice.setting, Setting::threads(2));
+    assert_eq!(choice.stop, StopReason::Saturated);
+    assert!(choice.confidence > 0.9);
+}
+
+#[test]
+fn a_spinner_beside_a_neighbour_is_given_the_cpu_that_is_free() {
+    // Two threads on two CPUs beside a hog: each waits in a loop for the one without a CPU.
+    let space = Space {
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (_, choice) = run(space, &|s| match s.threads {
+        1 => profile(s, 1.0, 0.0, 0.0, 1.0),
+        _ => profile(s, 1.3, 1.0, 0.0, 0.7),
+    });
+    assert_eq!(choice.setting, Setting::threads(1));
+}
+
+#[test]
+fn waiting_passively_is_chosen_when_it_recovers_what_spinning_wastes() {
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| match s.wait {
+        WaitPolicy::Passive => profile(s, 1.8, 0.0, 0.2, 0.0),
+        WaitPolicy::Default => profile(s, 2.0, 0.6, 0.0, 0.0),
+    });
+    assert_eq!(choice.setting, Setting::passive(2), "{tried:?}");
+}
+
+#[test]
+fn passive_waiting_is_not_tried_where_nobody_spins() {
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(4.0)
+    };
+    let (tried, _) = run(space, &|s| {
+        profile(s, f64::from(s.threads).min(4.0), 0.0, 0.0, 0.0)
+    });
+    assert_eq!(tried, [Setting::threads(4)]);
+}
+
+#[test]
+fn a_pipeline_that_leaves_cpus_idle_is_given_more_threads() {
+    // ferret: with n threads a stage, only the ranking stage's are busy.
+    let (_, choice) = run(Space::for_cpus(24.0), &|s| {
+        let busy = (0.6 * f64::from(s.threads)).min(24.0);
+        profile(s, busy, 0.0, 24.0 - busy, 0.0)
+    });
+    assert!(choice.setting.threads > 24, "{choice:?}");
+}
+
+#[test]
+fn no_more_threads_than_cpus_beside_a_neighbour() {
+    let space = Space {
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| {
+        let n = f64::from(s.threads);
+        let cpu = (2.0 * n / (n + 1.0)).min(n);
+        profile(s, cpu, 0.0, 0.0, 2.0 - cpu)
+    });
+    assert_eq!(choice.setting, Setting::threads(2));
+    assert!(tried.iter().all(|s| s.threads <= 2), "{tried:?}");
+}
+
+#[test]
+fn slowly_rising_curves_do_not_stop_the_search_early() {
+    // canneal and blackscholes: 3.6 and 4.9 times as fast with 41 and 33 threads; climbing searches
+    // stop at 9 with 2.9 and 3.7.
+    for parallel in [0.75, 0.83] {
+        let program = amdahl(parallel, 24.0);
+        let (tried, choice) = run(Space::for_cpus(24.0), &program);
+        let found = program(choice.setting).cpu_util;
+        let best = (1..=48).map(|n| program(Setting::threads(n)).cpu_util);
+        let best = best.fold(0.0, f64::max);
+        assert!(
+            found >= 0.95 * best,
+            "{parallel}: {choice:?} after {tried:?}"
+        );
+        assert!(tried.len() <= 6);
+    }
+}
+
+#[test]
+fn a_contended_lock_is_relieved_by_fewer_threads() {
+    // facesim: fastest with 16 of 24; the more threads queue, the more they switch.
+    let curve = |n: f64| n / (1.0 + 0.08 * (n - 1.0) + 0.0045 * n * (n - 1.0));
+    let program = |s: Setting| {
+        let useful = curve(f64::from(s.threads).min(48.0));
+        Profile {
+            lock: 1.0 - useful / f64::from(s.threads),
+            ..profile(s, useful, 0.0, 24.0 - useful, 0.0)
+        }
+    };
+    let (tried, choice) = run(Space::for_cpus(24.0), &program);
+    let found = curve(f64::from(choice.setting.threads));
+    let best = (1..=48).map(|n| curve(f64::from(n))).fold(0.0, f64::max);
+    assert!(found >= 0.95 * best, "{choice:?} after {tried:?}");
+}
+
+#[test]
+fn share_uses_no_more_threads_than_cpus_are_idle() {
+    let space = Space {
+        others: 5.0,
+        objective: Objective::Share,
+        ..Space::for_cpus(8.0)
+    };
+    let (tried, choice) = run(space, &|s| profile(s, f64::from(s.threads), 0.0, 0.0, 5.0));
+    assert_eq!(choice.setting.threads, 3);
+    assert!(tried.iter().all(|s| s.threads <= 3));
+}
+
+#[test]
+fn share_on_a_full_machine_still_runs_one_thread() {
+    let space = Space {
+        others: 8.0,
+        objective: Objective::Share,
+        ..Space::for_cpus(8.0)
+    };
+    let (_, choice) = run(space, &|s| profile(s, 0.5, 0.0, 0.0, 7.5));
+    assert_eq!(choice.setting.threads, 1);
+}
+
+#[test]
+fn what_past_runs_suggest_is_tried_first() {
+    let space = Space {
+        prior: Some(Setting::threads(1)),
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, _) = run(space, &|s| match s.threads {
+        1 => profile(s, 1.0, 0.0, 0.0, 1.0),
+        _ => profile(s, 1.3, 1.0, 0.0, 0.7),
+    });
+    assert_eq!(tried[0], Setting::threads(1));
+}
+
+#[test]
+fn a_program_that_never_is_parallel_runs_with_one_thread() {
+    let mut search = BoundSearch::new(Space::for_cpus(4.0));
+    search.start();
+    let Step::Done(choice) = search.next(Outcome::Unseen(NoProfile::NeverParallel)) else {
+        panic!("it goes on");
+    };
+    assert_eq!(choice.setting, Setting::threads(1));
+    assert_eq!(choice.stop, StopReason::NeverParallel);
+}
+
+#[test]
+fn a_failing_first_probe_leaves_the_program_as_plain_linux_runs_it() {
+    let mut search = BoundSearch::new(Space::for_cpus(4.0));
+    search.start();
+    let Step::Done(choice) = search.next(Outcome::Failed) else {
+        panic!("it goes on");
+    };
+    assert_eq!(choice.setting, Setting::threads(4));
+    assert_eq!(choice.stop, StopReason::Failed);
+}
+
+#[test]
+fn where_neither_spinning_nor_progress_can_be_seen_it_is_cautious_beside_neighbours() {
+    let space = Space {
+        passive: true,
+        others: 1.0,
+        ..Space::for_cpus(4.0)
+    };
+    let (_, choice) = run(space, &|s| Profile {
+        spin: None,
+        cpu_wait: 0.7,
+        ..profile(s, 3.3, 0.0, 0.0, 1.0)
+    });
+    assert_eq!(choice.setting, Setting::passive(3));
+    assert_eq!(choice.stop, StopReason::Blind);
+}
+
+#[test]
+fn regions_entered_count_more_than_being_busy() {
+    // Passive waiting looks busier, but enters fewer regions: it pays for its wake-ups.
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| {
+        let (spin, regions) = match s.wait {
+            WaitPolicy::Passive => (0.0, 800),
+            WaitPolicy::Default => (0.4, 1_000),
+        };
+        Profile {
+            regions: Some(regions),
+            ..profile(s, 1.9, spin, 0.1, 0.0)
+        }
+    });
+    assert!(tried.contains(&Setting::passive(2)), "{tried:?}");
+    assert_eq!(choice.setting, Setting::threads(2));
+}
+
+#[test]
+fn the_normal_distribution_is_right_where_tables_say() {
+    for (z, p) in [(0.0, 0.5), (1.0, 0.841_345), (-1.96, 0.024_998)] {
+        assert!((normal_cdf(z) - p).abs() < 1e-5, "{z}");
+    }
+}
