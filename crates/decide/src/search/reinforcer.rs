@@ -161,7 +161,9 @@ impl Search for ThreadReinforcer {
     fn next(&mut self, outcome: Outcome) -> Step {
         let tried = match outcome {
             Outcome::Seen(profile) => profile,
-            Outcome::Unseen(_) if self.best.is_none() => return super::never_parallel(&self.space),
+            Outcome::Unseen(_) if self.best.is_none() => {
+                return self.done(self.space.min, StopReason::NeverParallel);
+            }
             // The program has shrunk away under more threads: what was best before stays.
             Outcome::Unseen(_) => {
                 let t = self.best.as_ref().map_or(self.space.min, |b| b.0);
