@@ -9,11 +9,13 @@ pub mod cgroup;
 pub mod cpu_list;
 pub mod effective;
 pub mod error;
+pub mod host;
 pub mod program;
 pub mod root;
 pub mod topology;
 
 pub use effective::{EffectiveCpus, effective_cpus};
 pub use error::Error;
+pub use host::HostReader;
 pub use root::Root;
 pub use topology::Topology;
