@@ -10,8 +10,10 @@ pub mod cpu_list;
 pub mod effective;
 pub mod error;
 pub mod host;
+mod probe;
 pub mod program;
 pub mod root;
+pub mod sensors;
 pub mod topology;
 
 pub use effective::{EffectiveCpus, effective_cpus};
