@@ -1,7 +1,18 @@
 //! Starts programs: finds them, runs them as probes that leave no trace, or for real.
 
 pub mod command;
+mod exec;
+mod outcome;
+pub mod probe;
 pub mod runtimes;
+pub mod sandbox;
+mod signals;
+pub mod spool;
+mod tail;
 pub mod template;
 
 pub use command::{Command, LookupError};
+pub use outcome::Status;
+pub use probe::{Limit, Probe, ProbeEnd};
+pub use sandbox::{Availability, Sandbox};
+pub use spool::Spool;
