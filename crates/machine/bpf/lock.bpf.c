@@ -214,15 +214,15 @@ int switched(__u64 *ctx)
 		return 0;
 	if (state & TASK_DEAD) {
 		end(prev, count);
-	} else if (state & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) && in_futex(prev)) {
+	} else if (state & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE)) {
 		__s32 tid = prev->pid;
-		__u64 now = bpf_ktime_get_ns();
+		__u64 since = in_futex(prev) ? bpf_ktime_get_ns() : 0;
 		struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
 
 		if (thread) {
-			thread->since_ns = now;
-		} else {
-			struct thread fresh = { .lock_ns = 0, .since_ns = now };
+			thread->since_ns = since;
+		} else if (since) {
+			struct thread fresh = { .lock_ns = 0, .since_ns = since };
 			bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 		}
 	}

@@ -1,8 +1,8 @@
 //! Watching a program from outside: cumulative counters for each thread of a process tree.
 //!
 //! [`ProgramMonitor::attach`] takes the root of the tree, best while it still waits to start its
-//! program; [`ProgramMonitor::sample`] gives a [`ProgramReading`]. Nothing here stops, slows or
-//! changes the program, beyond what the kernel's own counters cost it.
+//! program; [`ProgramMonitor::sample`] gives a [`ProgramReading`]. Nothing here stops or changes
+//! the program; the kernel's counting costs it a fraction of a percent.
 //!
 //! What is read how often decides the cost. Run and wait time cost 0.7 µs a thread and are read at
 //! every sample ([`Detail::Light`]); user and system time, switches and migrations cost 15 µs a
@@ -10,28 +10,48 @@
 //! kernel's link counts say that nothing changed.
 //!
 //! Time on a CPU is up to one tick (1 to 10 ms) late for a thread that runs at this moment.
+//!
+//! The parts: [`tree`] finds processes, [`table`] keeps the threads and what the ended ones had
+//! used, [`kernel`] and `bpf/` ask the kernel for exact lock time, [`sampled_lock`] estimates it
+//! where that is not allowed, [`spin`], [`perf`] and [`code`] find time that is spent waiting on a
+//! CPU.
 
+mod code;
 mod error;
 mod files;
+mod kernel;
 mod parse;
+mod perf;
 mod sampled_lock;
+mod spin;
 mod sys;
+mod table;
 mod thread;
 mod tree;
 
-use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use corewise_decide::reading::{Method, ProgramReading, ThreadReading};
 
 use crate::root::Root;
 pub use error::Error;
-use files::{Budget, ThreadFiles};
-use thread::{Fate, Thread};
+use files::Budget;
+use kernel::KernelWatch;
+use spin::SpinSensor;
+use table::Table;
+use thread::Fate;
 use tree::Tree;
 
-/// The scheduler's tick where it is slowest (100 Hz).
-const LONGEST_TICK_NS: u64 = 10_000_000;
+/// How time blocked on futexes is to be obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOption {
+    /// Exactly where the kernel allows BPF, by samples otherwise.
+    Best,
+    /// By samples.
+    Sampled,
+    /// Not at all.
+    Off,
+}
 
 /// How a program is to be watched.
 #[derive(Clone, Debug)]
@@ -39,22 +59,26 @@ pub struct MonitorOptions {
     /// Where `proc` is; for a made tree the kernel's own counters (BPF, perf events, CPU clocks)
     /// are not asked.
     pub root: Root,
-    /// Whether time blocked on futexes is measured.
-    pub lock: bool,
+    /// How time blocked on futexes is obtained. With [`LockOption::Best`] and BPF, the counters of
+    /// threads that end are exact too, however short they lived.
+    pub lock: LockOption,
+    /// Whether time spent waiting on a CPU is estimated (by samples each millisecond).
+    pub spin: bool,
     /// How many descriptors may be kept open for the threads' files; the others are opened at
     /// each read. Default: half of what this process may open, at most 4,096.
     pub open_files: usize,
     /// How often light samples look for new processes (default 200 ms; full samples always do).
-    pub find_children_every: Duration,
+    pub find_processes_every: Duration,
 }
 
 impl Default for MonitorOptions {
     fn default() -> Self {
         Self {
             root: Root::system(),
-            lock: true,
+            lock: LockOption::Best,
+            spin: true,
             open_files: (sys::open_files_limit() / 2).min(4096),
-            find_children_every: Duration::from_millis(200),
+            find_processes_every: Duration::from_millis(200),
         }
     }
 }
@@ -79,22 +103,38 @@ pub struct Sensing {
     pub why: String,
 }
 
+impl Sensing {
+    fn exact() -> Self {
+        Self {
+            method: Some(Method::Exact),
+            why: String::new(),
+        }
+    }
+
+    fn sampled(why: impl Into<String>) -> Self {
+        Self {
+            method: Some(Method::Sampled),
+            why: why.into(),
+        }
+    }
+
+    fn none(why: impl Into<String>) -> Self {
+        Self {
+            method: None,
+            why: why.into(),
+        }
+    }
+}
+
 /// Watches one process tree.
 #[derive(Debug)]
 pub struct ProgramMonitor {
-    tree: Tree,
-    threads: BTreeMap<i32, Thread>,
-    /// Sums over threads that ended: as last seen, or better where the kernel tells.
-    ended: ThreadReading,
-    /// Sums over ended threads of each living process, as last seen, to set against the
-    /// process's own CPU clock.
-    ended_of_process: BTreeMap<i32, u64>,
-    budget: Budget,
+    table: Table,
     options: MonitorOptions,
     ns_per_tick: u64,
-    children_found_ns: u64,
+    processes_found_ns: u64,
     lock: Sensing,
-    cpus: usize,
+    spin: Sensing,
 }
 
 impl ProgramMonitor {
@@ -102,30 +142,27 @@ impl ProgramMonitor {
     /// called while the root still waits to start its program, so that nothing is missed; works
     /// on a running tree too, whose past then counts as far as the kernel kept it.
     ///
+    /// Costs some milliseconds, the first time in a process some tens of them.
+    ///
     /// # Errors
     /// [`Error::NoSuchProcess`] if the root is gone, [`Error::Proc`] if /proc cannot be read.
     pub fn attach(root_pid: i32, options: MonitorOptions) -> Result<Self, Error> {
         let tree = Tree::new(&options.root.path("proc"), root_pid)?;
-        let mut monitor = Self {
-            tree,
-            threads: BTreeMap::new(),
-            ended: ThreadReading::default(),
-            ended_of_process: BTreeMap::new(),
-            budget: Budget::new(options.open_files),
+        let mut table = Table::new(tree, Budget::new(options.open_files));
+        let time_ns = sys::monotonic_ns();
+        table.list(time_ns, true);
+        table.find_processes();
+        table.list(time_ns, true);
+        let lock = start_lock(&mut table, &options);
+        let spin = start_spin(&mut table, &options);
+        Ok(Self {
+            table,
             ns_per_tick: 1_000_000_000 / sys::ticks_per_second(),
-            children_found_ns: 0,
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            lock: Sensing {
-                method: None,
-                why: "not asked for".to_owned(),
-            },
+            processes_found_ns: time_ns,
+            lock,
+            spin,
             options,
-        };
-        monitor.find_threads(true, true);
-        if monitor.options.lock {
-            monitor.lock = monitor.choose_lock_method();
-        }
-        Ok(monitor)
+        })
     }
 
     /// Reads the program's counters now.
@@ -136,33 +173,42 @@ impl ProgramMonitor {
     /// # Errors
     /// [`Error::Proc`] if /proc itself is no longer there.
     pub fn sample(&mut self, detail: Detail) -> Result<ProgramReading, Error> {
-        let time_ns = sys::monotonic_ns();
         let full = detail == Detail::Full;
-        let every = u64::try_from(self.options.find_children_every.as_nanos()).unwrap_or(u64::MAX);
-        let find_children = full || time_ns.saturating_sub(self.children_found_ns) >= every;
-        self.find_threads(find_children, false);
+        let time_ns = sys::monotonic_ns();
+        let table = &mut self.table;
+        if let Some(spin) = &mut table.spin {
+            spin.drain();
+        }
+        table.take_records(time_ns);
+        let every = u64::try_from(self.options.find_processes_every.as_nanos()).unwrap_or(u64::MAX);
+        if full || time_ns.saturating_sub(self.processes_found_ns) >= every {
+            self.processes_found_ns = time_ns;
+            table.find_processes();
+        }
+        table.list(time_ns, false);
 
-        let mut gone = Vec::new();
-        for (tid, thread) in &mut self.threads {
-            let mut fate = thread.read_light(&mut self.budget);
+        let ns_per_tick = self.ns_per_tick;
+        let estimate_lock = self.lock.method == Some(Method::Sampled);
+        table.read(time_ns, |thread, budget| {
+            let mut fate = thread.read_light(budget);
             if full && fate == Fate::Lives {
-                fate = thread.read_full(&mut self.budget, self.ns_per_tick);
+                fate = thread.read_full(budget, ns_per_tick);
             }
-            if fate == Fate::Ended {
-                gone.push(*tid);
-            } else if self.lock.method == Some(Method::Sampled) {
-                thread.estimate_lock(time_ns, &mut self.budget);
+            if estimate_lock && fate == Fate::Lives {
+                thread.estimate_lock(time_ns, budget);
             }
-        }
-        for tid in &gone {
-            self.end_thread(*tid);
-        }
-        if !gone.is_empty() {
-            // As many may have started as have ended.
-            self.find_threads(false, true);
-        }
+            fate
+        });
         if full {
-            self.complete_ended();
+            self.add_kernel_and_spin(time_ns);
+            if self.options.root.is_system() {
+                self.table.complete_ended();
+            }
+        }
+        if !self.options.root.path("proc/self").exists() && self.table.threads.is_empty() {
+            let path = self.options.root.path("proc");
+            let source = std::io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(Error::Proc { path, source });
         }
         Ok(self.reading(time_ns, full))
     }
@@ -172,111 +218,32 @@ impl ProgramMonitor {
         &self.lock
     }
 
+    /// How time spent waiting on a CPU is obtained, and why not if it is not.
+    pub fn spin_method(&self) -> Sensing {
+        match self.table.spin.as_ref().and_then(SpinSensor::unreadable) {
+            Some(error) => Sensing::none(format!(
+                "the program's code cannot be read: {error}; run as the program's user or as root"
+            )),
+            None => self.spin.clone(),
+        }
+    }
+
     /// The processes that were in the tree at the last sample, sorted.
     pub fn processes(&self) -> Vec<i32> {
-        self.tree.processes().into_iter().collect()
+        self.table.tree.processes().into_iter().collect()
     }
 
-    fn choose_lock_method(&mut self) -> Sensing {
-        let Some(thread) = self.threads.values_mut().next() else {
-            return Sensing {
-                method: None,
-                why: "the program has no threads left".to_owned(),
-            };
-        };
-        if thread.can_look(&mut self.budget) {
-            Sensing {
-                method: Some(Method::Sampled),
-                why: "the kernel is not asked for each wait".to_owned(),
+    fn add_kernel_and_spin(&mut self, time_ns: u64) {
+        let table = &mut self.table;
+        for (tid, thread) in &mut table.threads {
+            let reading = &mut thread.reading;
+            if let Some(kernel) = &table.kernel {
+                let lock_ns = kernel.lock_ns(*tid, time_ns);
+                reading.lock_ns = Some(lock_ns.max(reading.lock_ns.unwrap_or(0)));
             }
-        } else {
-            Sensing {
-                method: None,
-                why: "/proc/PID/syscall of the program cannot be read: it belongs to another \
-                      user, or the kernel forbids it"
-                    .to_owned(),
+            if let Some(spin) = &mut table.spin {
+                reading.spin_ns = Some(spin.spin_ns(*tid, reading.run_ns));
             }
-        }
-    }
-
-    fn find_threads(&mut self, children: bool, all: bool) {
-        if children {
-            let known: Vec<(i32, i32)> = self
-                .threads
-                .values()
-                .map(|t| (t.reading.pid, t.reading.tid))
-                .collect();
-            // At the first call no thread is known yet: list them first.
-            let known = if known.is_empty() {
-                self.list_threads(true);
-                self.threads
-                    .values()
-                    .map(|t| (t.reading.pid, t.reading.tid))
-                    .collect()
-            } else {
-                known
-            };
-            self.tree.find_children(&known);
-            self.children_found_ns = sys::monotonic_ns();
-        }
-        self.list_threads(all);
-    }
-
-    fn list_threads(&mut self, all: bool) {
-        for (pid, tids) in self.tree.changed_threads(all) {
-            let listed: HashSet<i32> = tids.iter().copied().collect();
-            let ended: Vec<i32> = self
-                .threads
-                .values()
-                .filter(|t| t.reading.pid == pid && !listed.contains(&t.reading.tid))
-                .map(|t| t.reading.tid)
-                .collect();
-            for tid in ended {
-                self.end_thread(tid);
-            }
-            for tid in tids {
-                if !self.threads.contains_key(&tid) {
-                    let files = ThreadFiles::new(self.tree.thread_folder(pid, tid));
-                    self.threads.insert(tid, Thread::new(pid, tid, files));
-                }
-            }
-        }
-    }
-
-    fn end_thread(&mut self, tid: i32) {
-        if let Some(thread) = self.threads.remove(&tid) {
-            let last = thread.close(&mut self.budget);
-            *self.ended_of_process.entry(last.pid).or_default() += last.run_ns;
-            thread::add(&mut self.ended, &last);
-        }
-    }
-
-    /// Adds what ended threads ran after they were last seen, or without ever being seen, as far
-    /// as their process lives and its CPU clock tells.
-    fn complete_ended(&mut self) {
-        if !self.options.root.is_system() {
-            return;
-        }
-        let processes = self.tree.processes();
-        self.ended_of_process
-            .retain(|pid, _| processes.contains(pid));
-        for pid in processes {
-            let Some(total) = sys::process_cpu_ns(pid) else {
-                continue;
-            };
-            let living: u64 = self
-                .threads
-                .values()
-                .filter(|t| t.reading.pid == pid)
-                .map(|t| t.reading.run_ns)
-                .sum();
-            // Living threads' counters are up to a tick late: that much has not ended.
-            let running = self.threads.len().min(self.cpus);
-            let late = LONGEST_TICK_NS * u64::try_from(running).unwrap_or(0);
-            let known = self.ended_of_process.entry(pid).or_default();
-            let unseen = total.saturating_sub(living + late + *known);
-            *known += unseen;
-            self.ended.run_ns += unseen;
         }
     }
 
@@ -294,11 +261,134 @@ impl ProgramMonitor {
                 }
             }
         };
+        let threads = self.table.threads.values();
         ProgramReading {
             time_ns,
-            threads: self.threads.values().map(|t| shown(&t.reading)).collect(),
-            ended: shown(&self.ended),
+            threads: threads.map(|t| shown(&t.reading)).collect(),
+            ended: shown(&self.table.ended_now()),
             regions: None,
         }
     }
+}
+
+/// Chooses how lock time is obtained, and starts BPF if it is to be exact.
+fn start_lock(table: &mut Table, options: &MonitorOptions) -> Sensing {
+    if options.lock == LockOption::Off {
+        return Sensing::none("not asked for");
+    }
+    let mut why = "asked for by the caller".to_owned();
+    if options.lock == LockOption::Best && options.root.is_system() {
+        match start_kernel(table) {
+            Ok(()) => return Sensing::exact(),
+            Err(error) => why = error,
+        }
+    }
+    let budget = &mut table.budget;
+    let Some(thread) = table.threads.values_mut().next() else {
+        return Sensing::none("the program has no threads left");
+    };
+    if thread.can_look(budget) {
+        Sensing::sampled(why)
+    } else {
+        Sensing::none(format!(
+            "{why}; and /proc/PID/syscall of the program cannot be read: it belongs to another \
+             user, or the kernel forbids it"
+        ))
+    }
+}
+
+fn start_kernel(table: &mut Table) -> Result<(), String> {
+    let mut kernel = KernelWatch::start()?;
+    for pid in table.tree.processes() {
+        let of_process = table.threads.values().filter(|t| t.reading.pid == pid);
+        kernel.watch(pid, of_process.count())?;
+    }
+    // What was started before its parent was noted.
+    let time_ns = sys::monotonic_ns();
+    table.find_processes();
+    table.list(time_ns, true);
+    for pid in table.tree.processes() {
+        if !kernel.watches(pid) {
+            let of_process = table.threads.values().filter(|t| t.reading.pid == pid);
+            kernel.watch(pid, of_process.count())?;
+        }
+    }
+    // Who is blocked already: looked at twice, so that one that wakes in between is not noted as
+    // blocked for good.
+    let budget = &mut table.budget;
+    for (tid, thread) in &mut table.threads {
+        if thread.is_on_futex(budget) {
+            kernel.note_blocked(*tid, time_ns);
+            if !thread.is_on_futex(budget) {
+                kernel.forget_blocked(*tid);
+            }
+        }
+    }
+    table.kernel = Some(kernel);
+    Ok(())
+}
+
+/// Starts sampling where threads run, if that is wanted and allowed.
+fn start_spin(table: &mut Table, options: &MonitorOptions) -> Sensing {
+    if !options.spin {
+        return Sensing::none("not asked for");
+    }
+    if !options.root.is_system() {
+        return Sensing::none("the tree of files is a made one");
+    }
+    let budget = &mut table.budget;
+    let threads: Vec<(i32, u64)> = table
+        .threads
+        .iter_mut()
+        .map(|(tid, thread)| {
+            thread.read_light(budget);
+            (*tid, thread.reading.run_ns)
+        })
+        .collect();
+    let cpus = match online_cpus(&options.root) {
+        Ok(cpus) => cpus,
+        Err(error) => return Sensing::none(format!("/sys/devices/system/cpu/online: {error}")),
+    };
+    let events = threads.len() * cpus.len();
+    if events > options.open_files {
+        return Sensing::none(format!(
+            "{events} perf events would be needed for {} running threads; watch the program from \
+             its start",
+            threads.len()
+        ));
+    }
+    match SpinSensor::start(&threads, &cpus) {
+        Ok(sensor) => {
+            let sensing = if sensor.sees_kernel() {
+                Sensing::sampled("")
+            } else {
+                Sensing::sampled(
+                    "perf events of the kernel are not allowed, so time in yielding system calls \
+                     is missed; root, CAP_PERFMON or perf_event_paranoid below 2 would help",
+                )
+            };
+            table.spin = Some(sensor);
+            sensing
+        }
+        Err(error) => Sensing::none(format!(
+            "perf events are not to be had: {error}; containers often forbid them, and \
+             /proc/sys/kernel/perf_event_paranoid may"
+        )),
+    }
+}
+
+fn online_cpus(root: &Root) -> std::io::Result<Vec<i32>> {
+    let text = std::fs::read_to_string(root.path("sys/devices/system/cpu/online"))?;
+    let cpus = crate::cpu_list::parse(text.trim()).unwrap_or_default();
+    if cpus.is_empty() {
+        let message = format!("{text:?} is no list of CPUs");
+        return Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidData,
+            message,
+        ));
+    }
+    Ok(cpus
+        .into_iter()
+        .filter_map(|c| i32::try_from(c).ok())
+        .collect())
 }

@@ -4,6 +4,8 @@
 //! sizes, and looks at results only after the kernel reported success.
 #![allow(unsafe_code)]
 
+use std::io;
+
 /// The monotonic clock, in nanoseconds: the clock of every reading (and of BPF's
 /// `bpf_ktime_get_ns`).
 pub(super) fn monotonic_ns() -> u64 {
@@ -50,4 +52,23 @@ pub(super) fn open_files_limit() -> usize {
         return 1024;
     }
     usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+}
+
+/// Reads another process's memory at `address` into `buffer`; what is not mapped ends the read.
+pub(super) fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let address =
+        usize::try_from(address).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+    let local = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: `local` is the caller's buffer, exclusively borrowed; `remote` is an address of the
+    // other process, which the kernel checks.
+    let length =
+        unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(length).map_err(|_| io::Error::last_os_error())
 }

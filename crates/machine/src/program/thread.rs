@@ -117,6 +117,11 @@ impl Thread {
         look(&mut self.files, budget).is_some()
     }
 
+    /// Whether the thread is blocked on a futex now.
+    pub(super) fn is_on_futex(&mut self, budget: &mut Budget) -> bool {
+        look(&mut self.files, budget) == Some(Seen::Futex)
+    }
+
     /// Gives its descriptors back.
     pub(super) fn close(mut self, budget: &mut Budget) -> ThreadReading {
         self.files.close(budget);

@@ -62,6 +62,11 @@ impl Tree {
         self.processes.keys().copied().collect()
     }
 
+    /// Whether a process is in the tree.
+    pub(super) fn contains(&self, pid: i32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
     /// Where a thread's files are.
     pub(super) fn thread_folder(&self, pid: i32, tid: i32) -> PathBuf {
         self.proc_root
