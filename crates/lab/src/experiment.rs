@@ -49,9 +49,20 @@ impl Context {
             .max(1)
     }
 
-    /// Whether the user's `--only` leaves this name in.
-    pub fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == name)
+    /// Of these names, those that `--only` has; all of them where it has none of them. So programs
+    /// and conditions can be picked apart from each other.
+    pub fn pick<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
+        let named = |name: &&&str| self.only.iter().any(|only| only == **name);
+        let picked = names.iter().filter(named).copied().collect::<Vec<_>>();
+        match picked.is_empty() {
+            true => names.to_vec(),
+            false => picked,
+        }
+    }
+
+    /// Whether `--only` has any of these names.
+    pub fn names_any(&self, names: &[&str]) -> bool {
+        self.only.iter().any(|only| names.contains(&only.as_str()))
     }
 
     /// One line of progress on standard error.
@@ -305,6 +316,25 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_picks_programs_and_conditions_apart() {
+        let mut context = Context {
+            quick: false,
+            json: false,
+            rounds: None,
+            only: vec!["pigz".into(), "alone".into()],
+            root: PathBuf::new(),
+            inputs: PathBuf::new(),
+            out: None,
+            corewise_override: None,
+        };
+        assert_eq!(context.pick(&["pigz", "xz"]), ["pigz"]);
+        assert_eq!(context.pick(&["a", "b"]), ["a", "b"]);
+        assert!(context.names_any(&["alone", "quota-1"]));
+        context.only.clear();
+        assert!(!context.names_any(&["pigz"]));
+    }
 
     #[test]
     fn a_value_that_was_not_measured_holds_no_bar() {

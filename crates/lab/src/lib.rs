@@ -3,13 +3,39 @@
 //!
 //! To add one: a module below, and a line in [`EXPERIMENTS`].
 
+// The frame and the tools.
+pub mod cells;
 pub mod cgroup;
+pub mod corewise;
 pub mod experiment;
+pub mod inputs;
 pub mod load;
 pub mod measure;
+pub mod programs;
 pub mod stats;
+
+// The experiments.
+pub mod busy_neighbour;
+pub mod catalogue_check;
+pub mod tune_real;
 
 use experiment::Experiment;
 
 /// Every experiment, in the order in which `list` shows them.
-pub const EXPERIMENTS: &[Experiment] = &[];
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "tune-real",
+        about: "what `corewise tune` chooses for real programs, against the best of a full sweep",
+        run: tune_real::run,
+    },
+    Experiment {
+        name: "busy-neighbour",
+        about: "`corewise run` beside one busy process, against every static setting",
+        run: busy_neighbour::run,
+    },
+    Experiment {
+        name: "programs",
+        about: "whether each program of the catalogue obeys its number of threads, and its times",
+        run: catalogue_check::run,
+    },
+];
