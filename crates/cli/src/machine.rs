@@ -16,7 +16,7 @@ use serde::Serialize;
 /// Show the machine: its topology, the CPUs that may be used and why no more, its sensors and
 /// controls with the reason where one is missing.
 #[derive(clap::Args, Debug)]
-pub struct MachineArgs {
+pub(crate) struct MachineArgs {
     /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
@@ -32,7 +32,7 @@ pub struct MachineArgs {
 ///
 /// # Errors
 /// When the topology or the CPUs that may be used cannot be read, or the output not be written.
-pub fn run(args: MachineArgs) -> Result<ExitCode> {
+pub(crate) fn run(args: MachineArgs) -> Result<ExitCode> {
     let report = match &args.topology {
         None => Report::of_this_machine()?,
         Some(description) => Report::of_another(topology(description)?),
