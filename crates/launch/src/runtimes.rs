@@ -45,16 +45,7 @@ use table::{TABLE, ThreadsKnob, is_library};
 /// An environment: names and values.
 pub type Environment = BTreeMap<OsString, OsString>;
 
-/// How threads wait for work and for each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WaitPolicy {
-    /// As the runtime does it by itself (most spin a while before they sleep).
-    #[default]
-    Default,
-    /// Sleep at once.
-    Passive,
-}
+pub use corewise_decide::setting::WaitPolicy;
 
 /// What is around a program when it is started.
 #[derive(Clone, Debug, Default)]

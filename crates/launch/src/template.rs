@@ -4,16 +4,18 @@
 //! `--env NAME=VALUE`. `{{threads}}` stands for the literal text `{threads}`. Arguments are bytes,
 //! as Linux has them: text that is not UTF-8 passes through unchanged.
 //!
-//! Programs mean different things by their number: `ferret 1` starts 3 + 4·1 threads. [`Convert`]
-//! maps between a total number of threads, which searches speak of, and the program's argument.
+//! Programs mean different things by their number: `ferret 1` starts 3 + 4·1 threads. A [`Convert`]
+//! (read by [`parse_convert`]) maps between totals of threads and the program's argument; here, all
+//! numbers are the argument.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use corewise_decide::setting::Convert;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Command, LookupError};
-use crate::runtimes::{Applied, Detected, Surroundings, WaitPolicy};
+use crate::runtimes::{Applied, Detected, Surroundings};
 
 const PLACEHOLDER: &[u8] = b"{threads}";
 const ESCAPED: &[u8] = b"{{threads}}";
@@ -37,6 +39,9 @@ pub enum TemplateError {
         "`--threads-per-arg {0}` was not understood: write `n`, `1+n` or `3+4n`: the threads that the program starts when its argument is n"
     )]
     BadConvert(String),
+    /// A placeholder cannot be left unfilled.
+    #[error("{{threads}} stands in the command: only a number can be run in its place")]
+    NeedsNumber,
     /// The program cannot be found or executed.
     #[error(transparent)]
     Lookup(#[from] LookupError),
@@ -55,81 +60,40 @@ pub enum TemplateError {
     },
 }
 
-/// How the program's argument maps to the total number of threads that it starts:
-/// `total = fixed + per_argument * argument`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Convert {
-    /// Threads that each step of the argument adds; at least 1.
-    pub per_argument: u32,
-    /// Threads that are there whatever the argument says.
-    pub fixed: u32,
-}
+/// One setting to start a program with; its number is the program's argument.
+pub use corewise_decide::setting::Setting as Knobs;
 
-impl Default for Convert {
-    fn default() -> Self {
-        Self {
-            per_argument: 1,
-            fixed: 0,
-        }
-    }
-}
-
-impl Convert {
-    /// Reads `n`, `4n`, `1+n`, `3+4n`, `4n+3` (spaces and `*` allowed).
-    ///
-    /// # Errors
-    /// [`TemplateError::BadConvert`] where the text is none of these, or the factor is 0.
-    pub fn parse(text: &str) -> Result<Self, TemplateError> {
-        let bad = || TemplateError::BadConvert(text.to_owned());
-        let mut convert = Self {
-            per_argument: 0,
-            fixed: 0,
-        };
-        for term in text.split('+') {
-            let term: String = term
-                .chars()
-                .filter(|c| !c.is_whitespace() && *c != '*')
-                .collect();
-            if let Some(factor) = term.strip_suffix(['n', 'N']) {
-                let factor = if factor.is_empty() {
-                    1
-                } else {
-                    factor.parse().map_err(|_| bad())?
-                };
-                convert.per_argument = convert.per_argument.checked_add(factor).ok_or_else(bad)?;
+/// Reads what `--threads-per-arg` says: `n`, `4n`, `1+n`, `3+4n`, `4n+3` (spaces and `*` allowed).
+///
+/// # Errors
+/// [`TemplateError::BadConvert`] where the text is none of these, or the factor is 0.
+pub fn parse_convert(text: &str) -> Result<Convert, TemplateError> {
+    let bad = || TemplateError::BadConvert(text.to_owned());
+    let mut convert = Convert {
+        per_argument: 0,
+        fixed: 0,
+    };
+    for term in text.split('+') {
+        let term: String = term
+            .chars()
+            .filter(|c| !c.is_whitespace() && *c != '*')
+            .collect();
+        if let Some(factor) = term.strip_suffix(['n', 'N']) {
+            let factor = if factor.is_empty() {
+                1
             } else {
-                let fixed = term.parse().map_err(|_| bad())?;
-                convert.fixed = convert.fixed.checked_add(fixed).ok_or_else(bad)?;
-            }
+                factor.parse().map_err(|_| bad())?
+            };
+            convert.per_argument = convert.per_argument.checked_add(factor).ok_or_else(bad)?;
+        } else {
+            let fixed = term.parse().map_err(|_| bad())?;
+            convert.fixed = convert.fixed.checked_add(fixed).ok_or_else(bad)?;
         }
-        if convert.per_argument == 0 {
-            return Err(bad());
-        }
-        Ok(convert)
     }
-
-    /// The largest argument whose total does not exceed `total`; never below 1, since programs take
-    /// 0 for "as many as there are CPUs".
-    #[must_use]
-    pub fn argument_for(self, total: u32) -> u32 {
-        (total.saturating_sub(self.fixed) / self.per_argument.max(1)).max(1)
+    if convert.per_argument == 0 {
+        return Err(bad());
     }
-
-    /// Threads that the program starts when its argument is `argument`.
-    #[must_use]
-    pub fn total_for(self, argument: u32) -> u32 {
-        self.fixed
-            .saturating_add(self.per_argument.saturating_mul(argument))
-    }
-}
-
-/// One setting to start a program with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Knobs {
-    /// Total number of threads; the program's argument follows by the template's [`Convert`].
-    pub threads: u32,
-    /// How threads wait.
-    pub wait: WaitPolicy,
+    Ok(convert)
 }
 
 /// A program with its arguments, as typed: placeholders not yet filled.
@@ -141,8 +105,6 @@ pub struct Template {
     pub args: Vec<OsString>,
     /// Variables from `--env NAME=VALUE`, in the order given.
     pub env: Vec<(String, String)>,
-    /// What the program means by its number.
-    pub convert: Convert,
 }
 
 /// A template filled for one setting.
@@ -150,8 +112,6 @@ pub struct Template {
 pub struct Resolved {
     /// What to start.
     pub command: Command,
-    /// The number that was written in place of `{threads}` or into the variables.
-    pub argument: u32,
     /// What was set, and what the user's own settings kept from being set.
     pub applied: Applied,
 }
@@ -161,7 +121,7 @@ impl Template {
     ///
     /// # Errors
     /// [`TemplateError::NoProgram`], [`TemplateError::BadEnv`].
-    pub fn parse<W, E>(words: W, env: E, convert: Convert) -> Result<Self, TemplateError>
+    pub fn parse<W, E>(words: W, env: E) -> Result<Self, TemplateError>
     where
         W: IntoIterator<Item = OsString>,
         E: IntoIterator<Item = String>,
@@ -184,7 +144,6 @@ impl Template {
             program,
             args: words.collect(),
             env: pairs,
-            convert,
         })
     }
 
@@ -212,45 +171,57 @@ impl Template {
         detected: &Detected,
         surroundings: &Surroundings,
     ) -> Result<Resolved, TemplateError> {
-        let argument = self.convert.argument_for(knobs.threads);
-        let text = argument.to_string();
-        let placeholder = self.has_placeholder();
-
-        let mut seen = surroundings.clone();
-        let mut command_env: Vec<(OsString, OsString)> = Vec::new();
-        for (name, value) in &self.env {
-            let value = OsString::from_vec(fill(value.as_bytes(), text.as_bytes()).0);
-            seen.environment.insert(name.into(), value.clone());
-            command_env.push((name.into(), value));
-        }
-        let args: Vec<OsString> = self
-            .args
-            .iter()
-            .map(|arg| OsString::from_vec(fill(arg.as_bytes(), text.as_bytes()).0))
-            .collect();
-
-        let threads = (!placeholder).then_some(argument);
-        let applied = detected.apply(threads, knobs.wait, &args, &seen);
-        if !placeholder && applied.sets_no_threads() {
+        let (seen, mut command) = self.fill(knobs.threads, surroundings)?;
+        let threads = (!self.has_placeholder()).then_some(knobs.threads);
+        // The program's own variables are to be seen as the user's.
+        let applied = detected.apply(threads, knobs.wait, &command.args, &seen);
+        if threads.is_some() && applied.sets_no_threads() {
             return Err(self.no_knob(detected));
         }
-        command_env.extend(applied.env.iter().cloned());
-        let mut all_args = applied.insert_args.clone();
-        all_args.extend(args);
+        command.env.extend(applied.env.iter().cloned());
+        command
+            .args
+            .splice(0..0, applied.insert_args.iter().cloned());
+        command.affinity = applied.affinity.clone();
+        Ok(Resolved { command, applied })
+    }
 
+    /// The command as plain Linux would run it in this process's environment: nothing set but what
+    /// the user wrote.
+    ///
+    /// # Errors
+    /// [`TemplateError::Lookup`]; [`TemplateError::NeedsNumber`] where a placeholder needs a number.
+    pub fn unchanged(&self) -> Result<Command, TemplateError> {
+        if self.has_placeholder() {
+            return Err(TemplateError::NeedsNumber);
+        }
+        let around = Surroundings::of_this_process(Vec::new());
+        Ok(self.fill(1, &around)?.1)
+    }
+
+    /// The command with `number` in its placeholders, and the surroundings that it will see.
+    fn fill(
+        &self,
+        number: u32,
+        surroundings: &Surroundings,
+    ) -> Result<(Surroundings, Command), TemplateError> {
+        let text = number.max(1).to_string();
+        let filled = |word: &[u8]| OsString::from_vec(fill(word, text.as_bytes()).0);
+        let mut seen = surroundings.clone();
+        let mut env = Vec::new();
+        for (name, value) in &self.env {
+            let value = filled(value.as_bytes());
+            seen.environment.insert(name.into(), value.clone());
+            env.push((name.into(), value));
+        }
         let path = seen
             .environment
             .get(OsStr::new("PATH"))
             .map(OsString::as_os_str);
         let mut command = Command::new_on(&self.program, path)?;
-        command.args = all_args;
-        command.env = command_env;
-        command.affinity = applied.affinity.clone();
-        Ok(Resolved {
-            command,
-            argument,
-            applied,
-        })
+        command.args = self.args.iter().map(|arg| filled(arg.as_bytes())).collect();
+        command.env = env;
+        Ok((seen, command))
     }
 
     /// The error that says what to write, for a caller that wants to know before starting anything.
@@ -291,13 +262,12 @@ fn fill(text: &[u8], number: &[u8]) -> (Vec<u8>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtimes::{Found, Runtime};
+    use crate::runtimes::{Found, Runtime, WaitPolicy};
 
     fn template(words: &[&str], env: &[&str]) -> Template {
         Template::parse(
             words.iter().map(OsString::from),
             env.iter().map(|e| (*e).to_owned()),
-            Convert::default(),
         )
         .unwrap()
     }
@@ -344,27 +314,20 @@ mod tests {
     }
 
     #[test]
-    fn conversions_map_totals_to_arguments_and_back() {
-        let ferret = Convert::parse("3+4n").unwrap();
-        assert_eq!(
-            ferret,
-            Convert {
-                per_argument: 4,
-                fixed: 3
-            }
-        );
-        assert_eq!(ferret.argument_for(63), 15);
-        assert_eq!(ferret.argument_for(62), 14);
-        assert_eq!(ferret.argument_for(1), 1);
-        assert_eq!(ferret.total_for(15), 63);
-        assert_eq!(Convert::parse("n").unwrap(), Convert::default());
-        assert_eq!(
-            Convert::parse(" 2*n + 1 ").unwrap(),
-            Convert {
-                per_argument: 2,
-                fixed: 1
-            }
-        );
+    fn conversions_are_read_as_people_write_them() {
+        let convert = |fixed, per_argument| Convert {
+            fixed,
+            per_argument,
+        };
+        for (text, meant) in [
+            ("n", convert(0, 1)),
+            ("1+n", convert(1, 1)),
+            ("3+4n", convert(3, 4)),
+            ("4n+3", convert(3, 4)),
+            (" 2*n + 1 ", convert(1, 2)),
+        ] {
+            assert_eq!(parse_convert(text), Ok(meant), "{text}");
+        }
         for bad in [
             "",
             "3",
@@ -376,11 +339,22 @@ mod tests {
             "4294967295n+1n",
         ] {
             assert_eq!(
-                Convert::parse(bad),
+                parse_convert(bad),
                 Err(TemplateError::BadConvert(bad.into())),
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn unchanged_sets_nothing_and_cannot_leave_a_placeholder() {
+        let plain = template(&["true", "{{threads}}"], &["A=1"])
+            .unchanged()
+            .unwrap();
+        assert_eq!(plain.args, ["{threads}"]);
+        assert_eq!(plain.env, [("A".into(), "1".into())]);
+        let holed = template(&["true", "{threads}"], &[]).unchanged();
+        assert_eq!(holed, Err(TemplateError::NeedsNumber));
     }
 
     #[test]
@@ -435,14 +409,10 @@ mod tests {
 
     #[test]
     fn bad_words_are_refused() {
-        let none = Template::parse(Vec::new(), Vec::new(), Convert::default());
+        let none = Template::parse(Vec::new(), Vec::new());
         assert_eq!(none, Err(TemplateError::NoProgram));
         for bad in ["JOBS", "=3", ""] {
-            let parsed = Template::parse(
-                [OsString::from("true")],
-                [bad.to_owned()],
-                Convert::default(),
-            );
+            let parsed = Template::parse([OsString::from("true")], [bad.to_owned()]);
             assert_eq!(parsed, Err(TemplateError::BadEnv(bad.to_owned())));
         }
     }

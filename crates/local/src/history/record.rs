@@ -4,26 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Key;
+use corewise_decide::setting::Setting;
 
-/// How the program's threads waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Wait {
-    /// As the runtime does it by itself.
-    #[default]
-    Default,
-    /// Sleeping at once.
-    Passive,
-}
-
-impl std::fmt::Display for Wait {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Wait::Default => "default",
-            Wait::Passive => "passive",
-        })
-    }
-}
+pub use corewise_decide::setting::WaitPolicy as Wait;
 
 /// One point of the curve: what a number of threads gave.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -84,6 +67,16 @@ pub struct Record {
     /// How long the last of them took, in seconds.
     #[serde(default)]
     pub last_wall_seconds: Option<f64>,
+}
+
+impl Record {
+    /// What was chosen.
+    pub fn setting(&self) -> Setting {
+        Setting {
+            threads: self.chosen_threads,
+            wait: self.wait_policy,
+        }
+    }
 }
 
 /// A result with its key, as listed.

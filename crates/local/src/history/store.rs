@@ -85,7 +85,13 @@ impl History {
             Err(damaged @ HistoryError::Corrupt { .. }) => {
                 let mut history = Self::open_once(path)?;
                 // Where another process has moved it, that one tells.
-                let mine = matches!(&damaged, HistoryError::Corrupt { moved_to: Some(_), .. });
+                let mine = matches!(
+                    &damaged,
+                    HistoryError::Corrupt {
+                        moved_to: Some(_),
+                        ..
+                    }
+                );
                 history.notice = mine.then_some(damaged);
                 Ok(history)
             }
