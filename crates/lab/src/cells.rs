@@ -246,7 +246,9 @@ impl Cell {
             }
             let cut = match round {
                 0 if setting == plain => PLAIN_SECONDS.max(CUT * best),
-                _ => CUT * best,
+                0 => CUT * best,
+                // What came so far is not hopeless: a long run is now the machine's doing.
+                _ => LONGEST_SECONDS,
             };
             let cut = Duration::from_secs_f64(cut.min(LONGEST_SECONDS));
             let job = catalogue.job(program, setting.threads, setting.wait, plan.scale)?;

@@ -73,7 +73,7 @@ pub fn run(context: &Context) -> Result<Report> {
     report.figure("capacity.median", median(&capacities));
     report.note(
         "a candidate that took 1.5 times the best in the first round is not run again, one that \
-         takes 3 times the best is ended: neither can be the best",
+         takes 3 times the best in the first round is ended: neither can be the best",
     );
     report.note("capacity: what two pinned threads do over what one does (2: two whole CPUs)");
     Ok(report)
