@@ -4,6 +4,8 @@ pub mod command;
 mod exec;
 mod outcome;
 pub mod probe;
+mod pump;
+pub mod run;
 pub mod runtimes;
 pub mod sandbox;
 mod signals;
@@ -12,7 +14,8 @@ mod tail;
 pub mod template;
 
 pub use command::{Command, LookupError};
-pub use outcome::Status;
+pub use outcome::{Outcome, Status};
 pub use probe::{Limit, Probe, ProbeEnd};
+pub use run::{RunOptions, Running};
 pub use sandbox::{Availability, Sandbox};
 pub use spool::Spool;

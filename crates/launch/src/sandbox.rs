@@ -30,10 +30,12 @@ pub(crate) mod wire;
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use plan::{MountPlan, RealFiles, Step};
+use plan::{MountPlan, RealFiles, Step, Wish};
 
 use crate::exec::ZeroByte;
 use crate::probe::Probe;
@@ -170,9 +172,19 @@ impl Sandbox {
         let mounts = mountinfo::parse(&mountinfo).map_err(|e| unavailable(e.to_string()))?;
         let as_user = !may_mount();
         let cwd = current_folder()?;
-        let cwd_path = std::path::Path::new(std::ffi::OsStr::from_bytes(cwd.as_bytes()));
-        let plan = plan::plan(&mounts, as_user, cwd_path, &RealFiles)
-            .map_err(|e| unavailable(e.to_string()))?;
+        let cwd_path = Path::new(std::ffi::OsStr::from_bytes(cwd.as_bytes()));
+        let roots = if as_user {
+            writing_places(cwd_path)
+        } else {
+            Vec::new()
+        };
+        let wish = Wish {
+            split: as_user,
+            cwd: cwd_path,
+            roots: &roots,
+        };
+        let plan =
+            plan::plan(&mounts, &wish, &RealFiles).map_err(|e| unavailable(e.to_string()))?;
         let mut flags = libc::CLONE_NEWNS
             | libc::CLONE_NEWPID
             | libc::CLONE_NEWNET
@@ -266,6 +278,26 @@ pub(crate) const SETUP_LIMIT: Duration = Duration::from_secs(20);
 fn current_folder() -> Result<CString, Error> {
     let folder = std::env::current_dir().map_err(Error::io("find the current folder"))?;
     CString::new(folder.as_os_str().as_bytes()).map_err(|_| Error::ZeroByte(ZeroByte))
+}
+
+/// The folders of others in which programs of this user write: in each place where they do, the
+/// deepest folder on the way that is not the user's own.
+fn writing_places(cwd: &Path) -> Vec<PathBuf> {
+    let me = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let own = |path: &Path| path.metadata().is_ok_and(|m| (m.uid(), m.gid()) == me);
+    let named = ["HOME", "TMPDIR"].map(|name| std::env::var_os(name).map(PathBuf::from));
+    named
+        .into_iter()
+        .flatten()
+        .chain([cwd.into(), "/tmp".into(), "/var/tmp".into()])
+        .filter_map(|place| {
+            let place = place.canonicalize().ok()?;
+            place.ancestors().find(|a| !own(a)).map(Path::to_path_buf)
+        })
+        .collect()
 }
 
 /// Half of the memory that is available now, in bytes: what a probe may write.

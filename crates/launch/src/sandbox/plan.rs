@@ -6,7 +6,10 @@
 //! one obstacle: in a user namespace the mounts that were inherited are locked together, and the
 //! kernel refuses an overlay over a folder under which a locked mount lies (it would uncover what
 //! the mount hides). Such a folder is *split*: made anew in memory, each of its entries carried over
-//! by itself.
+//! by itself. A second obstacle has the same cure: the first write below a folder copies the folder
+//! up with its owner, and an owner that the user namespace does not know cannot be copied. So
+//! the folders in which programs write, if they are somebody else's (`/var/tmp`), must be the roots
+//! of overlays, and the folders above them are split.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
@@ -142,24 +145,34 @@ pub(crate) enum PlanError {
     TooManyEntries(PathBuf),
 }
 
-/// Makes the plan. `split` is for user namespaces (see the module); `cwd` is the folder in which the
-/// program will run, which must be writable in the view.
+/// What the plan is made for.
+pub(crate) struct Wish<'a> {
+    /// In a user namespace (see the module).
+    pub(crate) split: bool,
+    /// The folder in which the program will run, which must be writable in the view.
+    pub(crate) cwd: &'a Path,
+    /// Folders that must be roots of overlays, when splitting.
+    pub(crate) roots: &'a [PathBuf],
+}
+
+/// Makes the plan.
 pub(crate) fn plan(
     mounts: &[Mount],
-    split: bool,
-    cwd: &Path,
+    wish: &Wish<'_>,
     look: &dyn Look,
 ) -> Result<MountPlan, PlanError> {
     let visible = mountinfo::visible(mounts);
     let root = visible.first().ok_or(PlanError::NoRoot)?;
     let mut planner = Planner {
-        cwd_mount: mountinfo::reached_by(mounts, cwd).map(|m| m.id),
-        cwd,
-        split,
+        cwd_mount: mountinfo::reached_by(mounts, wish.cwd).map(|m| m.id),
+        cwd: wish.cwd,
+        split: wish.split,
+        roots: wish.roots,
         look,
         points: visible.iter().map(|m| m.point.clone()).collect(),
         out: MountPlan::default(),
         made: BTreeSet::new(),
+        split_folders: BTreeSet::new(),
         slots: 0,
     };
     planner.mount(root)?;
@@ -176,6 +189,7 @@ pub(crate) fn plan(
 
 struct Planner<'a> {
     cwd: &'a Path,
+    roots: &'a [PathBuf],
     cwd_mount: Option<u32>,
     split: bool,
     look: &'a dyn Look,
@@ -183,6 +197,8 @@ struct Planner<'a> {
     out: MountPlan,
     /// Targets that steps have created (in split folders nothing exists before).
     made: BTreeSet<PathBuf>,
+    /// Folders made anew so far.
+    split_folders: BTreeSet<PathBuf>,
     slots: usize,
 }
 
@@ -215,7 +231,7 @@ impl Planner<'_> {
             return Ok(());
         }
         let required = point == Path::new("/") || self.cwd_mount == Some(mount.id);
-        if self.split && self.mounts_under(point) {
+        if self.split && self.must_split(point) {
             self.push(Step::Memory {
                 target: new(point),
                 mode: c"mode=755",
@@ -229,6 +245,7 @@ impl Planner<'_> {
 
     /// Carries the entries of a folder over one by one.
     fn split_folder(&mut self, at: &Path, flags: Flags, required: bool) -> Result<(), PlanError> {
+        self.split_folders.insert(at.to_owned());
         let names = self.look.names(at);
         if names.len() > SPLIT_LIMIT {
             return Err(PlanError::TooManyEntries(at.to_owned()));
@@ -251,7 +268,7 @@ impl Planner<'_> {
             if self.points.contains(&path) || is_system_folder(&path) {
                 continue; // its own mount follows
             }
-            if self.mounts_under(&path) {
+            if self.must_split(&path) {
                 self.split_folder(&path, flags, required)?;
             } else {
                 let required = required && self.cwd.starts_with(&path);
@@ -263,7 +280,7 @@ impl Planner<'_> {
 
     fn entry(&mut self, path: &Path, kind: Kind) {
         let (source, target) = (c(path), new(path));
-        let in_split = self.split && self.parent_is_split(path);
+        let in_split = self.parent_is_split(path);
         let step = match kind {
             Kind::File { size } if size <= COPY_LIMIT && in_split => Step::Copy { source, target },
             Kind::File { .. } => Step::File { source, target },
@@ -374,8 +391,15 @@ impl Planner<'_> {
         self.points.iter().any(|p| p != path && p.starts_with(path))
     }
 
+    fn must_split(&self, path: &Path) -> bool {
+        self.mounts_under(path)
+            || self.roots.iter().any(|r| r != path && r.starts_with(path))
+                && self.look.names(path).len() <= SPLIT_LIMIT
+    }
+
     fn parent_is_split(&self, path: &Path) -> bool {
-        path.parent().is_some_and(|p| self.mounts_under(p))
+        path.parent()
+            .is_some_and(|p| self.split_folders.contains(p))
     }
 
     fn push(&mut self, step: Step) {
@@ -441,5 +465,193 @@ impl Look for RealFiles {
         let mut names: Vec<_> = entries.flatten().map(|e| e.file_name()).collect();
         names.sort();
         names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// A made tree: complete paths and what they are.
+    struct Made(BTreeMap<PathBuf, Kind>);
+
+    impl Look for Made {
+        fn kind(&self, path: &Path) -> Option<Kind> {
+            self.0.get(path).cloned()
+        }
+        fn names(&self, path: &Path) -> Vec<std::ffi::OsString> {
+            self.0
+                .keys()
+                .filter(|p| p.parent() == Some(path))
+                .filter_map(|p| p.file_name().map(ToOwned::to_owned))
+                .collect()
+        }
+    }
+
+    fn tree() -> Made {
+        let folders = [
+            "/",
+            "/dev",
+            "/dev/shm",
+            "/etc",
+            "/home",
+            "/home/u",
+            "/mnt",
+            "/mnt/disk",
+            "/proc",
+            "/run",
+            "/sys",
+            "/var",
+            "/var/tmp",
+            "/var/lib",
+            "/auto",
+            "/bpf",
+        ];
+        let mut made: BTreeMap<_, _> = folders
+            .iter()
+            .map(|f| (PathBuf::from(f), Kind::Folder))
+            .collect();
+        for (path, kind) in [
+            (
+                "/bin",
+                Kind::Link {
+                    to: "usr/bin".into(),
+                },
+            ),
+            ("/etc/resolv.conf", Kind::File { size: 10 }),
+            ("/etc/big", Kind::File { size: 1 << 30 }),
+            ("/etc/pipe", Kind::Fifo),
+            ("/run/docker.sock", Kind::Socket),
+            ("/dev/null", Kind::Device),
+        ] {
+            made.insert(path.into(), kind);
+        }
+        Made(made)
+    }
+
+    const MOUNTS: &[u8] = b"\
+1 0 8:1 / / rw - ext4 a rw
+2 1 0:1 / /proc rw - proc proc rw
+3 1 0:2 / /sys rw - sysfs sysfs rw
+4 1 0:3 / /dev rw - devtmpfs dev rw
+5 4 0:4 / /dev/shm rw,nosuid - tmpfs tmpfs rw
+6 1 8:2 / /mnt/disk ro,noexec - xfs b rw
+7 1 8:1 /x /etc/resolv.conf rw - ext4 a rw
+8 1 0:5 /d /run/docker.sock rw - tmpfs c rw
+9 1 0:6 / /auto rw - autofs d rw
+10 1 0:7 / /bpf rw - bpf e rw
+";
+
+    fn plan_of(split: bool, cwd: &str, roots: &[&str]) -> Vec<Step> {
+        let roots: Vec<PathBuf> = roots.iter().map(PathBuf::from).collect();
+        let wish = Wish {
+            split,
+            cwd: Path::new(cwd),
+            roots: &roots,
+        };
+        let mounts = mountinfo::parse(MOUNTS).unwrap();
+        plan(&mounts, &wish, &tree()).unwrap().steps
+    }
+
+    /// The sources of the overlays, and which of them are required.
+    fn overlays(steps: &[Step]) -> Vec<(&str, bool)> {
+        steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::Overlay {
+                    source, required, ..
+                } => Some((source.to_str().unwrap(), *required)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn each_real_file_system_gets_one_overlay() {
+        let steps = plan_of(false, "/home/u", &[]);
+        let expected = [("/", true), ("/mnt/disk", false), ("/dev/shm", false)];
+        assert_eq!(overlays(&steps), expected);
+    }
+
+    #[test]
+    fn mount_flags_are_kept() {
+        let steps = plan_of(false, "/", &[]);
+        let disk = steps.iter().find_map(|s| match s {
+            Step::Overlay { source, flags, .. } if source.to_bytes() == b"/mnt/disk" => {
+                Some(*flags)
+            }
+            _ => None,
+        });
+        let expected = Flags {
+            read_only: true,
+            nosuid: false,
+            noexec: true,
+        };
+        assert_eq!(disk, Some(expected));
+    }
+
+    #[test]
+    fn the_current_folders_file_system_must_be_writable() {
+        let steps = plan_of(false, "/mnt/disk", &[]);
+        assert!(overlays(&steps).contains(&("/mnt/disk", true)));
+    }
+
+    #[test]
+    fn in_a_user_namespace_folders_with_mounts_below_are_split() {
+        let steps = plan_of(true, "/home/u", &[]);
+        let names: Vec<&str> = overlays(&steps).into_iter().map(|o| o.0).collect();
+        assert_eq!(names, ["/home", "/var", "/mnt/disk", "/dev/shm"]);
+        assert!(overlays(&steps).contains(&("/home", true)));
+    }
+
+    #[test]
+    fn folders_of_others_in_which_programs_write_are_roots_of_overlays() {
+        let steps = plan_of(true, "/home/u", &["/var/tmp"]);
+        let names: Vec<&str> = overlays(&steps).into_iter().map(|o| o.0).collect();
+        assert_eq!(
+            names,
+            ["/home", "/var/lib", "/var/tmp", "/mnt/disk", "/dev/shm"]
+        );
+    }
+
+    #[test]
+    fn sockets_and_fifos_never_lead_out() {
+        for split in [false, true] {
+            for step in plan_of(split, "/", &[]) {
+                if let Step::File { source, .. } | Step::Copy { source, .. } = step {
+                    let source = source.to_str().unwrap();
+                    assert!(
+                        !source.contains("docker") && !source.contains("pipe"),
+                        "{source}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn kernel_windows_are_read_only_and_automounts_are_not_touched() {
+        let steps = plan_of(false, "/", &[]);
+        let views: Vec<&str> = steps
+            .iter()
+            .filter_map(|s| match s {
+                Step::ReadOnly { source, .. } => Some(source.to_str().unwrap()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(views, ["/bpf", "/sys"]);
+    }
+
+    #[test]
+    fn in_split_folders_small_files_are_copied_and_large_ones_shown() {
+        let steps = plan_of(true, "/", &[]);
+        let big = steps
+            .iter()
+            .any(|s| matches!(s, Step::File { source, .. } if source.to_bytes() == b"/etc/big"));
+        let small = steps.iter().any(
+            |s| matches!(s, Step::Copy { source, .. } if source.to_bytes() == b"/etc/resolv.conf"),
+        );
+        assert!(big && small);
     }
 }

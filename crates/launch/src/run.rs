@@ -1,0 +1,314 @@
+//! The real run: the program in this process's place, as nearly as a parent process allows.
+//!
+//! It gets the same terminal, process group, folder, limits and signal settings that corewise
+//! inherited, and the original descriptors. While it runs:
+//!
+//! - what the terminal sends (Ctrl-C, Ctrl-\, Ctrl-Z, a hang-up) reaches both; corewise lets it pass
+//!   and leaves the answer to the program. Stopping stops both, so the shell sees a stopped job;
+//! - what somebody sends to corewise alone (SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2) is
+//!   passed on to the program;
+//! - if the program stops itself by a job-control signal, corewise stops too, and continues it when
+//!   it is itself continued;
+//! - if corewise dies, the program goes on.
+//!
+//! # Safety
+//! The signal handler reads atomics and calls `kill`, both allowed there. New processes are copies
+//! that make only system calls until they execute the program or end.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::time::Instant;
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::command::Command;
+use crate::exec::{ExecImage, errno};
+use crate::outcome::Outcome;
+use crate::pump;
+use crate::sandbox::Error;
+use crate::sandbox::wire::{Event, RECORD, Stage};
+use crate::signals::{self, Inherited};
+use crate::{Spool, Status};
+
+/// How to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions<'a> {
+    /// Standard input that was captured for probes: what was taken from a pipe is given back.
+    /// `None` when nothing was captured.
+    pub stdin: Option<&'a Spool>,
+}
+
+/// Runs the program to its end.
+pub fn run(command: &Command, options: &RunOptions<'_>) -> Result<Outcome, Error> {
+    start(command, options)?.wait()
+}
+
+/// Runs the program to its end; `started` is called with its process number as soon as it runs.
+pub fn run_with(
+    command: &Command,
+    options: &RunOptions<'_>,
+    started: impl FnOnce(i32),
+) -> Result<Outcome, Error> {
+    let running = start(command, options)?;
+    started(running.pid());
+    running.wait()
+}
+
+/// Starts the program. Only one real run can be under way in a process.
+pub fn start(command: &Command, options: &RunOptions<'_>) -> Result<Running, Error> {
+    let image = ExecImage::new(command)?;
+    let passing = Passing::begin()?;
+    let taken = match options.stdin {
+        Some(spool) => spool
+            .taken_from_pipe()
+            .map_err(Error::io("read back the standard input that was kept"))?,
+        None => None,
+    };
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+    let (input, pump) = match taken {
+        Some(kept) => {
+            let (read, write) = pipe().map_err(Error::io("make a pipe"))?;
+            let pump = pump::start(&kept, &write).map_err(Error::io("make a process"))?;
+            (Some(read), Some(pump))
+        }
+        None => (None, None),
+    };
+    let (failed, failed_out) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
+        .map_err(|e| Error::io("make a pipe")(e.into()))?;
+    let began = Instant::now();
+    let pid = spawn(&image, input.as_ref(), &failed_out).map_err(Error::io("make a process"))?;
+    PROGRAM.store(pid, Ordering::SeqCst);
+    drop((failed_out, input));
+    // The new process has executed the program or ended: what it had to say is in the pipe.
+    let mut record = [0; RECORD];
+    if File::from(failed).read_exact(&mut record).is_ok()
+        && let Some(Event::StartFailed { stage, errno }) = Event::decode(&record)
+    {
+        wait_for(pid);
+        return Err(Error::Start {
+            what: stage.what(),
+            program: command.program.display().to_string(),
+            source: io::Error::from_raw_os_error(errno),
+        });
+    }
+    Ok(Running {
+        pid,
+        began,
+        pump,
+        _passing: passing,
+    })
+}
+
+/// A real run under way. Dropping it leaves the program running, without corewise in its way.
+#[derive(Debug)]
+pub struct Running {
+    pid: i32,
+    began: Instant,
+    pump: Option<i32>,
+    _passing: Passing,
+}
+
+impl Running {
+    /// The program's process number.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Waits for the program's end.
+    pub fn wait(self) -> Result<Outcome, Error> {
+        loop {
+            let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+            // SAFETY: a struct that lives through the call.
+            let (result, info) = unsafe {
+                let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT;
+                let id = self.pid.cast_unsigned();
+                let result = libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags);
+                (result, info.assume_init())
+            };
+            if result < 0 {
+                match errno() {
+                    libc::EINTR => continue,
+                    e => {
+                        return Err(Error::io("wait for the program")(
+                            io::Error::from_raw_os_error(e),
+                        ));
+                    }
+                }
+            }
+            if info.si_code == libc::CLD_STOPPED {
+                // SAFETY: the kernel filled the fields that belong to a child's change.
+                let signal = unsafe { info.si_status() };
+                self.stop_too(signal);
+                continue;
+            }
+            break;
+        }
+        let wall_ns = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // From here on the number may become somebody else's.
+        PROGRAM.store(0, Ordering::SeqCst);
+        let (wait_status, usage) = wait_for(self.pid);
+        if let Some(pump) = self.pump {
+            // It ends as soon as it sees that nobody reads; do not wait for other readers.
+            // SAFETY: a system call.
+            unsafe { libc::waitpid(pump, std::ptr::null_mut(), libc::WNOHANG) };
+        }
+        Ok(Outcome {
+            pid: self.pid,
+            wall_ns,
+            user_ns: timeval_ns(usage.ru_utime),
+            system_ns: timeval_ns(usage.ru_stime),
+            max_rss_bytes: usage.ru_maxrss.cast_unsigned() * 1024,
+            status: Status::from_wait(wait_status),
+        })
+    }
+
+    /// The program has been stopped by `signal`. If it was job control, stop as well, so that the
+    /// shell takes the terminal back; it continues us, we continue the program.
+    fn stop_too(&self, signal: i32) {
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: system calls, one with a struct that lives through it.
+        unsafe {
+            let flags = libc::WSTOPPED | libc::WNOHANG;
+            let id = self.pid.cast_unsigned();
+            libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags);
+            if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
+                libc::kill(libc::getpid(), libc::SIGSTOP);
+                libc::kill(self.pid, libc::SIGCONT);
+            }
+        }
+    }
+}
+
+/// The program that signals are passed on to; 0: none.
+static PROGRAM: AtomicI32 = AtomicI32::new(0);
+static BUSY: AtomicBool = AtomicBool::new(false);
+
+/// Signals that are passed on when they are sent to corewise alone.
+const PASSED_ON: [i32; 6] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// While this exists, signals are passed on.
+#[derive(Debug)]
+struct Passing;
+
+impl Passing {
+    fn begin() -> Result<Self, Error> {
+        if BUSY.swap(true, Ordering::SeqCst) {
+            return Err(Error::io("run a program")(io::Error::other(
+                "this process already runs one",
+            )));
+        }
+        let inherited = Inherited::get();
+        for signal in PASSED_ON {
+            // What was ignored stays ignored, in the program as well.
+            if !inherited.ignores(signal) {
+                // SAFETY: the handler keeps to what handlers may do; the struct is complete.
+                unsafe {
+                    let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+                    action.sa_sigaction = pass_on as *const () as usize;
+                    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+                    libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+                }
+            }
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        PROGRAM.store(0, Ordering::SeqCst);
+        for signal in PASSED_ON {
+            signals::set_disposition(signal, Inherited::get().ignores(signal));
+        }
+        BUSY.store(false, Ordering::SeqCst);
+    }
+}
+
+extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    let program = PROGRAM.load(Ordering::SeqCst);
+    // SAFETY: the kernel gives a valid record to a handler installed with SA_SIGINFO.
+    let (code, sender) = unsafe { ((*info).si_code, (*info).si_pid()) };
+    // The terminal (a positive code) told the whole group; the program, signalling its group, has
+    // signalled itself.
+    if program > 0 && code <= 0 && sender != program {
+        // SAFETY: system calls allowed in handlers; the program has not been reaped while its
+        // number stands in PROGRAM.
+        unsafe {
+            let kept = *libc::__errno_location();
+            libc::kill(program, signal);
+            *libc::__errno_location() = kept;
+        }
+    }
+}
+
+/// Starts the program's process; returns when it has executed the program or ended.
+fn spawn(image: &ExecImage, input: Option<&OwnedFd>, failed: &OwnedFd) -> io::Result<i32> {
+    let old = signals::change_mask(libc::SIG_SETMASK, &signals::all());
+    // SAFETY: the new process is a copy; this thread sleeps (CLONE_VFORK) until it is done.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(libc::CLONE_VFORK | libc::SIGCHLD),
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    if pid == 0 {
+        let (stage, errno) = become_program(image, input);
+        let record = Event::StartFailed { stage, errno }.encode();
+        // SAFETY: as many bytes as the record has; then the copy ends.
+        unsafe {
+            libc::write(failed.as_raw_fd(), record.as_ptr().cast(), record.len());
+            libc::_exit(127)
+        }
+    }
+    let error = io::Error::last_os_error();
+    signals::change_mask(libc::SIG_SETMASK, &old);
+    if pid < 0 {
+        return Err(error);
+    }
+    Ok(pid as i32)
+}
+
+fn become_program(image: &ExecImage, input: Option<&OwnedFd>) -> (Stage, i32) {
+    if let Some(input) = input {
+        // SAFETY: a system call on an open descriptor.
+        if unsafe { libc::dup2(input.as_raw_fd(), 0) } < 0 {
+            return (Stage::Input, errno());
+        }
+    }
+    if let Err(e) = image.apply_affinity() {
+        return (Stage::Affinity, e);
+    }
+    (Stage::Exec, image.exec())
+}
+
+/// Reaps a process that has ended, or is about to.
+fn wait_for(pid: i32) -> (i32, libc::rusage) {
+    let mut status = 0;
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: structs that live through the call; zeroes are a valid rusage.
+    unsafe {
+        while libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) < 0 && errno() == libc::EINTR
+        {
+        }
+        (status, usage.assume_init())
+    }
+}
+
+fn timeval_ns(time: libc::timeval) -> u64 {
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_usec.cast_unsigned() * 1_000
+}
