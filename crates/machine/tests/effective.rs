@@ -1,4 +1,8 @@
 //! Effective CPUs on made trees of several machines, and of real processes on this one.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is the failure that a test is for"
+)]
 
 mod common;
 

@@ -1,4 +1,8 @@
 //! Readings, sensors, controls and topologies of several machines, made and real.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is the failure that a test is for"
+)]
 
 mod common;
 

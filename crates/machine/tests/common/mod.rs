@@ -1,4 +1,8 @@
 //! Unpacks made trees (see `tests/trees/README.md`).
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is the failure that a test is for"
+)]
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::path::{Path, PathBuf};
