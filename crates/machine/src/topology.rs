@@ -8,6 +8,7 @@
 //! their children move up.
 
 use hwlocality::Topology as Hwloc;
+use hwlocality::errors::RawHwlocError;
 use hwlocality::object::TopologyObject;
 use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
@@ -107,7 +108,7 @@ impl Topology {
             // all CPUs; Linux has told everything that is wanted here.
             .without_component("x86")
             .map_err(|e| fail(e.to_string()))?;
-        let hwloc = builder.build().map_err(|e| fail(e.to_string()))?;
+        let hwloc = builder.build().map_err(|e| fail(load(&e)))?;
         Self::of(what, &hwloc).ok_or_else(|| fail("hwloc found no CPU".into()))
     }
 
@@ -127,7 +128,7 @@ impl Topology {
             .with_flags(BuildFlags::INCLUDE_DISALLOWED)
             .map_err(|e| fail(e.to_string()))?
             .build()
-            .map_err(|e| fail(e.to_string()))?;
+            .map_err(|e| fail(load(&e)))?;
         Self::of("XML", &hwloc).ok_or_else(|| fail("it has no CPU".into()))
     }
 
@@ -149,7 +150,7 @@ impl Topology {
             .from_synthetic(description)
             .map_err(|e| fail(e.to_string()))?
             .build()
-            .map_err(|e| fail(e.to_string()))?;
+            .map_err(|e| fail(load(&e)))?;
         Self::of(description, &hwloc).ok_or_else(|| fail("it has no CPU".into()))
     }
 
@@ -243,6 +244,17 @@ impl Topology {
             true => cpus,
             false => format!("{cpus}: {}", levels.join(", ")),
         }
+    }
+}
+
+/// Why hwloc did not load a topology, in words.
+fn load(error: &RawHwlocError) -> String {
+    match &error.errno {
+        Some(errno) => format!(
+            "hwloc cannot load it ({})",
+            std::io::Error::from_raw_os_error(errno.0)
+        ),
+        None => "hwloc cannot load it".to_owned(),
     }
 }
 

@@ -8,6 +8,7 @@ mod common;
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::Tree;
 use corewise_machine::effective::LimitValue;
@@ -289,7 +290,9 @@ fn the_affinity_of_a_living_process_counts() {
     let idle = Idle::start(Command::new("taskset").args(["-c", &cpu.to_string(), "cat"]));
     // taskset sets the mask before it becomes cat.
     let comm = format!("/proc/{}/comm", idle.pid());
+    let patience = Instant::now() + Duration::from_secs(30);
     while std::fs::read_to_string(&comm).unwrap().trim() != "cat" {
+        assert!(Instant::now() < patience, "taskset did not start cat");
         std::thread::yield_now();
     }
     let cpus = effective_cpus(&Root::system(), Some(idle.pid())).unwrap();
