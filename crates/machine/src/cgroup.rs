@@ -73,8 +73,8 @@ impl Place {
 /// The places of a process (`None`: the calling one) in every hierarchy that can limit CPUs: v2,
 /// and those of v1 that have `cpu` or `cpuset`.
 ///
-/// Mounts are those that the caller sees. Cost: two small files, about 20 µs plus 1 µs for every
-/// ten mounts.
+/// Mounts are those that the caller sees. Cost: two small files, of which the list of mounts grows
+/// with what is mounted; only where a namespace hides the group's name, folders are searched too.
 ///
 /// # Errors
 /// The text says why the groups could not be learned; there may still be some.
