@@ -1,7 +1,10 @@
 //! Every dependency has a licence that deny.toml allows, and comes from where deny.toml lets it come
 //! from. This is the part of cargo-deny that needs neither it (five minutes to build) nor a network.
 
-#![allow(clippy::unwrap_used, reason = "a panic is the failure that a test is for")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is the failure that a test is for"
+)]
 
 use std::path::Path;
 use std::process::Command;
