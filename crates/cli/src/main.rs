@@ -1,3 +1,81 @@
-//! (being built)
+//! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
-fn main() {}
+mod history;
+mod machine;
+mod options;
+mod output;
+mod report;
+mod run;
+mod tune;
+
+use clap::{Parser, Subcommand};
+use corewise_launch::command::LookupError;
+use corewise_launch::template::TemplateError;
+use corewise_local::advise::AdviseError;
+use std::process::ExitCode;
+
+/// Decides how programs use the cores of this machine.
+#[derive(Parser, Debug)]
+#[command(name = "corewise", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Subcommand, Debug)]
+enum Subcommands {
+    /// Run a program with the number of threads and the way of waiting that suit it now
+    Run(run::RunArgs),
+    /// Search for a program's number of threads, and show how it was found
+    Tune(tune::TuneArgs),
+    /// Show the machine: CPUs, what limits them, what can be sensed and set
+    Machine(machine::MachineArgs),
+    /// Show or forget past results
+    History(history::HistoryArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let is_run = matches!(cli.command, Subcommands::Run(_));
+    let result = match cli.command {
+        Subcommands::Run(args) => run::run(args),
+        Subcommands::Tune(args) => tune::run(args),
+        Subcommands::Machine(args) => machine::run(args),
+        Subcommands::History(args) => history::run(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("corewise: {error:#}");
+            ExitCode::from(exit_code(&error, is_run))
+        }
+    }
+}
+
+/// As env and timeout have it for `run`: 127 not found, 126 not executable, 125 our own failure.
+/// Elsewhere 2 for what was typed, 1 otherwise.
+fn exit_code(error: &anyhow::Error, is_run: bool) -> u8 {
+    let lookup = error.chain().find_map(|cause| {
+        let advise = match cause.downcast_ref::<AdviseError>() {
+            Some(AdviseError::Lookup(lookup)) => Some(lookup),
+            Some(AdviseError::Template(TemplateError::Lookup(lookup))) => Some(lookup),
+            _ => None,
+        };
+        advise.or_else(|| cause.downcast_ref::<LookupError>())
+    });
+    let code = match lookup {
+        Some(lookup) => lookup.exit_code(),
+        None if is_run => 125,
+        None => {
+            let typed = error.chain().any(|cause| {
+                cause.is::<TemplateError>()
+                    || matches!(
+                        cause.downcast_ref::<AdviseError>(),
+                        Some(AdviseError::Template(_) | AdviseError::Space(_))
+                    )
+            });
+            if typed { 2 } else { 1 }
+        }
+    };
+    u8::try_from(code).unwrap_or(1)
+}

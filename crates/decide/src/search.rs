@@ -7,11 +7,13 @@
 //! - [`bounds`]: the default: asks of each setting how fast it could be at best, and tries only those
 //!   that could still win.
 //! - [`reinforcer`]: Thread Reinforcer's Fig. 8.
+//! - [`unprobed`]: rules for programs that cannot be probed.
 //! - [`sweep`]: every setting, to the end, repeated: slow, and the judge of the others.
 
 pub mod bounds;
 pub mod reinforcer;
 pub mod sweep;
+pub mod unprobed;
 pub mod usl;
 
 use crate::profile::Profile;
@@ -222,6 +224,9 @@ pub trait Search {
 
     /// The step after `outcome` of the trial that was last asked for.
     fn next(&mut self, outcome: Outcome) -> Step;
+
+    /// The first probe showed that the way of waiting cannot be chosen after all.
+    fn without_passive(&mut self) {}
 }
 
 /// One thread, because the program has never two at work.

@@ -73,3 +73,12 @@ impl Outcome {
         std::process::exit(self.status.shell_code())
     }
 }
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Signalled(signal) => write!(f, "killed by signal {signal}"),
+        }
+    }
+}

@@ -10,6 +10,7 @@ pub mod cpu_list;
 pub mod effective;
 pub mod error;
 pub mod host;
+pub mod identity;
 mod probe;
 pub mod program;
 pub mod root;

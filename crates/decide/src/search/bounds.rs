@@ -284,6 +284,10 @@ impl Search for BoundSearch {
         self.try_setting(self.first)
     }
 
+    fn without_passive(&mut self) {
+        self.space.passive = false;
+    }
+
     fn next(&mut self, outcome: Outcome) -> Step {
         match outcome {
             Outcome::Seen(profile) => {

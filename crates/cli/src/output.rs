@@ -1,0 +1,119 @@
+//! What people see: colour where it is wanted, progress where there is a terminal.
+
+use corewise_decide::setting::Setting;
+use corewise_launch::command::Command;
+use corewise_local::tune::{ProbeRecord, Progress};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// Bold on a terminal that wants colour.
+pub(crate) fn bold(text: &str) -> String {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    if std::io::stdout().is_terminal() && !plain {
+        format!("\x1b[1m{text}\x1b[0m")
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Warnings go to standard error, a line each.
+pub(crate) fn warn(warnings: &[String]) {
+    for warning in warnings {
+        eprintln!("corewise: {warning}");
+    }
+}
+
+/// With a capital at its start and a full stop at its end.
+pub(crate) fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), chars.as_str()),
+        None => String::new(),
+    }
+}
+
+/// The command as a person would type it.
+pub(crate) fn shell_line(command: &Command) -> String {
+    let mut words: Vec<String> = Vec::new();
+    if let Some(cpus) = &command.affinity {
+        let list: Vec<String> = cpus.iter().map(u32::to_string).collect();
+        words.extend(["taskset".to_owned(), "-c".to_owned(), list.join(",")]);
+    }
+    if !command.env.is_empty() {
+        // After taskset, an assignment needs env to be one.
+        if command.affinity.is_some() {
+            words.push("env".to_owned());
+        }
+        for (name, value) in &command.env {
+            words.push(format!("{}={}", name.to_string_lossy(), quoted(value)));
+        }
+    }
+    words.push(quoted(&command.arg0));
+    words.extend(command.args.iter().map(|a| quoted(a)));
+    words.join(" ")
+}
+
+fn quoted(word: &OsStr) -> String {
+    let text = word.to_string_lossy();
+    let safe = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !text.is_empty() && text.chars().all(safe) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// One line on standard error that says which probe runs, where that is a terminal.
+pub(crate) struct ProbeLines {
+    bar: ProgressBar,
+}
+
+impl ProbeLines {
+    pub(crate) fn new() -> ProbeLines {
+        let bar = if std::io::stderr().is_terminal() {
+            ProgressBar::new_spinner()
+        } else {
+            ProgressBar::hidden()
+        };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        ProbeLines { bar }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Progress for ProbeLines {
+    fn probe_starts(&mut self, number: usize, setting: Setting) {
+        self.bar.enable_steady_tick(Duration::from_millis(200));
+        self.bar.set_message(format!("probe {number}: {setting}"));
+    }
+
+    fn probe_ended(&mut self, record: &ProbeRecord) {
+        if let Ok(profile) = &record.outcome {
+            self.bar.set_message(format!(
+                "{}: {:.2} CPUs at useful work",
+                record.setting,
+                profile.useful()
+            ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_with_spaces_and_quotes_are_quoted_for_a_shell() {
+        assert_eq!(quoted(OsStr::new("-p2")), "-p2");
+        assert_eq!(quoted(OsStr::new("a b")), "'a b'");
+        assert_eq!(quoted(OsStr::new("it's")), r"'it'\''s'");
+        assert_eq!(quoted(OsStr::new("")), "''");
+    }
+}

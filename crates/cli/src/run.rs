@@ -1,0 +1,159 @@
+//! `corewise run`: run a program with the number of threads that suits it now.
+
+use crate::options::SearchArgs;
+use crate::output::{self, ProbeLines};
+use anyhow::{Context as _, Result};
+use clap::Args;
+use corewise_decide::setting::Setting;
+use corewise_launch::run::RunOptions;
+use corewise_launch::{Outcome, Status};
+use corewise_local::advise::{Advice, AdviseError, Advisor, Source};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Arguments of `corewise run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    search: SearchArgs,
+
+    /// Write what happened as one JSON object
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+
+    /// Write a page with the curve and the readings
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+
+    /// Search again, whatever past results say
+    #[arg(long)]
+    fresh: bool,
+
+    /// Say nothing at the end
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
+    let mut advisor = Advisor::prepare(args.search.request()?)?;
+    let mut lines = ProbeLines::new();
+    let advised = if args.fresh {
+        advisor.tune_or_rule(&mut lines)
+    } else {
+        advisor.advise(&mut lines)
+    };
+    lines.finish();
+    let advice = match advised {
+        Ok(advice) => Some(advice),
+        // A program that fails in a probe may still do what its user wants: it is theirs to see.
+        Err(AdviseError::Probe(error)) => {
+            eprintln!("corewise: not tuned: {error}");
+            None
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let (setting, command) = match &advice {
+        Some(advice) => {
+            let setting = advice.choice.setting;
+            (setting, advisor.resolve(setting)?.command)
+        }
+        None => (Setting::threads(advisor.one_per_cpu()), advisor.plain()?),
+    };
+    let options = RunOptions {
+        stdin: advisor.stdin(),
+    };
+    let outcome = corewise_launch::run::run(&command, &options)?;
+    if outcome.status.success() {
+        advisor.ran(outcome.wall_ns as f64 / 1e9);
+    }
+    if !args.quiet {
+        eprintln!(
+            "{}",
+            paragraph(setting, advice.as_ref(), &advisor, &outcome)
+        );
+        output::warn(advisor.warnings());
+    }
+    if let Some(path) = &args.summary {
+        write_summary(path, setting, advice.as_ref(), &advisor, &outcome)?;
+    }
+    if let (Some(path), Some(advice)) = (&args.report, &advice) {
+        match &advice.source {
+            Source::Tuned(tuned) => crate::report::write(path, tuned, Some(&outcome))?,
+            Source::Recalled(record) => crate::report::write_recalled(path, record, &outcome)?,
+            Source::Rule(why) => eprintln!("corewise: no report: there were no probes: {why}"),
+        }
+    }
+    outcome.exit_like_program()
+}
+
+/// What happened, in one paragraph.
+fn paragraph(
+    setting: Setting,
+    advice: Option<&Advice>,
+    advisor: &Advisor,
+    outcome: &Outcome,
+) -> String {
+    let how = match advice.map(|a| (&a.source, &a.choice)) {
+        Some((Source::Recalled(_), _)) => "recalled from an earlier search".to_owned(),
+        Some((Source::Tuned(t), choice)) => format!(
+            "found with {} in {:.1} s, {:.1} s of them the program's own start-ups: {}",
+            probes(t.probes.len()),
+            t.total_seconds,
+            t.startup_seconds,
+            choice.stop
+        ),
+        Some((Source::Rule(why), _)) => format!("by rule, without probes: {why}"),
+        None => "as plain Linux runs it".to_owned(),
+    };
+    let wall = outcome.wall_ns as f64 / 1e9;
+    format!(
+        "corewise: ran with {setting} on {:.1} effective CPUs, others using {:.1} ({how}). \
+         {wall:.2} s, {:.2} CPUs used on average.",
+        advisor.effective().count,
+        advisor.others(),
+        (outcome.user_ns + outcome.system_ns) as f64 / 1e9 / wall.max(1e-9),
+    )
+}
+
+fn probes(n: usize) -> String {
+    match n {
+        1 => "1 probe".to_owned(),
+        n => format!("{n} probes"),
+    }
+}
+
+fn write_summary(
+    path: &Path,
+    setting: Setting,
+    advice: Option<&Advice>,
+    advisor: &Advisor,
+    outcome: &Outcome,
+) -> Result<()> {
+    let (source, tuned) = match advice.map(|a| &a.source) {
+        Some(Source::Recalled(_)) => ("recalled", None),
+        Some(Source::Tuned(tuned)) => ("tuned", Some(crate::tune::to_json(tuned, advisor)?)),
+        Some(Source::Rule(_)) => ("rule", None),
+        None => ("plain", None),
+    };
+    let summary = json!({
+        "threads": setting.threads,
+        "wait_policy": setting.wait,
+        "source": source,
+        "wall_seconds": outcome.wall_ns as f64 / 1e9,
+        "user_seconds": outcome.user_ns as f64 / 1e9,
+        "system_seconds": outcome.system_ns as f64 / 1e9,
+        "exit_code": outcome.status.shell_code(),
+        "signal": match outcome.status {
+            Status::Exited(_) => None,
+            Status::Signalled(signal) => Some(signal),
+        },
+        "max_rss_bytes": outcome.max_rss_bytes,
+        "others": advisor.others(),
+        "effective_cpus": advisor.effective().count,
+        "tuned": tuned,
+        "warnings": advisor.warnings(),
+    });
+    std::fs::write(path, format!("{summary:#}\n"))
+        .with_context(|| format!("the summary cannot be written to {}", path.display()))
+}

@@ -1,0 +1,165 @@
+//! `corewise tune`: search for a number of threads, and show how it was found.
+
+use crate::options::SearchArgs;
+use crate::output::{self, ProbeLines};
+use anyhow::Result;
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use corewise_local::advise::{Advisor, Source};
+use corewise_local::tune::Tuned;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// Arguments of `corewise tune`.
+#[derive(Args, Debug)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    search: SearchArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with the curve and the readings
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<std::path::PathBuf>,
+}
+
+pub(crate) fn run(args: TuneArgs) -> Result<ExitCode> {
+    let mut advisor = Advisor::prepare(args.search.request()?)?;
+    let mut lines = ProbeLines::new();
+    let advice = advisor.tune(&mut lines)?;
+    lines.finish();
+    let Source::Tuned(tuned) = &advice.source else {
+        anyhow::bail!("tuning gave something other than a search's result");
+    };
+    if args.json {
+        println!("{}", to_json(tuned, &advisor)?);
+    } else {
+        print(tuned, &advisor)?;
+    }
+    if let Some(path) = &args.report {
+        crate::report::write(path, tuned, None)?;
+    }
+    output::warn(advisor.warnings());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The stable object: DESIGN's keys, and more.
+pub(crate) fn to_json(tuned: &Tuned, advisor: &Advisor) -> Result<serde_json::Value> {
+    let probes: Vec<_> = tuned
+        .probes
+        .iter()
+        .map(|probe| {
+            let mut object = json!({
+                "threads": probe.setting.threads,
+                "wait_policy": probe.setting.wait,
+                "seconds": probe.seconds,
+                "startup_seconds": probe.startup_seconds,
+            });
+            match &probe.outcome {
+                Ok(p) => {
+                    object["cpu_util"] = json!(p.cpu_util);
+                    object["lock"] = json!(p.lock);
+                    object["vcx_rate"] = json!(p.vcx_rate);
+                    object["icx_rate"] = json!(p.icx_rate);
+                    object["migration_rate"] = json!(p.migration_rate);
+                    object["spin"] = json!(p.spin);
+                    object["cpu_wait"] = json!(p.cpu_wait);
+                    object["useful"] = json!(p.useful());
+                    object["regions"] = json!(p.regions);
+                    object["others"] = json!(p.others);
+                    object["idle"] = json!(p.idle);
+                    object["whole_run_seconds"] = json!(p.whole_run_ns.map(|ns| ns as f64 / 1e9));
+                }
+                Err(why) => object["nothing_seen"] = json!(why),
+            }
+            object
+        })
+        .collect();
+    let command = advisor.resolve(tuned.choice.setting)?.command;
+    let text = |s: &std::ffi::OsStr| s.to_string_lossy().into_owned();
+    Ok(json!({
+        "chosen": tuned.choice.setting.threads,
+        "wait_policy": tuned.choice.setting.wait,
+        "algorithm": tuned.algorithm,
+        "stop_reason": tuned.choice.stop,
+        "confidence": tuned.choice.confidence,
+        "search_seconds": tuned.search_seconds(),
+        "startup_seconds": tuned.startup_seconds,
+        "effective_cpus": advisor.effective().count,
+        "others": advisor.others(),
+        "lock_method": tuned.lock_method,
+        "spin_method": tuned.spin_method,
+        "probes": probes,
+        "command": {
+            "program": command.program.to_string_lossy(),
+            "args": command.args.iter().map(|a| text(a)).collect::<Vec<_>>(),
+            "env": command.env.iter().map(|(n, v)| format!("{}={}", text(n), text(v))).collect::<Vec<_>>(),
+        },
+    }))
+}
+
+fn print(tuned: &Tuned, advisor: &Advisor) -> Result<()> {
+    println!("{}", table(tuned));
+    let choice = &tuned.choice;
+    println!(
+        "{} {}",
+        output::bold(&format!("Chosen: {}.", choice.setting)),
+        output::sentence(&choice.stop.to_string())
+    );
+    println!(
+        "Confidence {:.0} %. Searching took {:.2} s, besides {:.2} s of the program's own start-ups.",
+        100.0 * choice.confidence,
+        tuned.search_seconds(),
+        tuned.startup_seconds
+    );
+    let command = advisor.resolve(choice.setting)?.command;
+    println!("By hand: {}", output::shell_line(&command));
+    Ok(())
+}
+
+pub(crate) fn table(tuned: &Tuned) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "threads",
+        "waiting",
+        "useful",
+        "busy",
+        "spin",
+        "lock",
+        "switches/s",
+        "moves/s",
+        "window",
+        "start-up",
+    ]);
+    for probe in &tuned.probes {
+        let s = probe.setting;
+        let mut row = vec![s.threads.to_string(), s.wait.to_string()];
+        match &probe.outcome {
+            Ok(p) => row.extend([
+                format!("{:.2}", p.useful()),
+                format!("{:.2}", p.cpu_util),
+                p.spin.map_or("?".to_owned(), |s| format!("{s:.2}")),
+                format!("{:.0} %", 100.0 * p.lock),
+                format!("{:.0}", p.vcx_rate),
+                format!("{:.0}", p.migration_rate),
+                match p.whole_run_ns {
+                    Some(ns) => format!("{:.2} s, whole", ns as f64 / 1e9),
+                    None => format!("{:.2} s", probe.seconds),
+                },
+            ]),
+            Err(_) => {
+                row.extend(["-"; 6].map(str::to_owned));
+                row.push("never parallel".to_owned());
+            }
+        }
+        row.push(format!("{:.2} s", probe.startup_seconds));
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,190 @@
+//! Making one probe: starting the program in its sandbox, reading it as the watch asks, ending it.
+
+use corewise_decide::reading::MachineReading;
+use corewise_decide::watch::{Detail, Watch, WatchPlan, WatchStep, Watched};
+use corewise_launch::probe::Probe;
+use corewise_launch::runtimes::{Detected, Surroundings, from_mapped};
+use corewise_launch::sandbox::Sandbox;
+use corewise_launch::spool::Spool;
+use corewise_launch::template::{Template, TemplateError};
+use corewise_machine::program::{self, MonitorOptions, ProgramMonitor, Sensing};
+use corewise_machine::{HostReader, Root};
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Why a probe could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The command cannot be made from what the user typed.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// The probe could not be started.
+    #[error(transparent)]
+    Start(#[from] corewise_launch::sandbox::Error),
+    /// The program cannot be read.
+    #[error(transparent)]
+    Monitor(#[from] program::Error),
+    /// The machine cannot be read.
+    #[error(transparent)]
+    Machine(#[from] corewise_machine::Error),
+    /// The program failed.
+    #[error(
+        "the program failed in its probe with {setting}: {status}{}",
+        told(stderr)
+    )]
+    ProgramFailed {
+        /// With which setting.
+        setting: corewise_decide::setting::Setting,
+        /// How it ended, in words.
+        status: String,
+        /// The end of what it said.
+        stderr: String,
+    },
+}
+
+fn told(stderr: &str) -> String {
+    match stderr.trim_end() {
+        "" => "; it said nothing on standard error".to_owned(),
+        text => format!("; it said:\n{text}"),
+    }
+}
+
+/// Makes probes of one program.
+pub struct Prober<'a> {
+    template: &'a Template,
+    surroundings: &'a Surroundings,
+    sandbox: &'a Sandbox,
+    stdin: &'a Spool,
+    cpus: Vec<u32>,
+    detected: Detected,
+    lock_method: String,
+    spin_method: String,
+}
+
+impl<'a> Prober<'a> {
+    /// Probes of `template` in `sandbox`, on `cpus`, fed with `stdin`.
+    pub fn new(
+        template: &'a Template,
+        detected: Detected,
+        surroundings: &'a Surroundings,
+        sandbox: &'a Sandbox,
+        stdin: &'a Spool,
+        cpus: Vec<u32>,
+    ) -> Prober<'a> {
+        Prober {
+            template,
+            surroundings,
+            sandbox,
+            stdin,
+            cpus,
+            detected,
+            lock_method: "not measured".to_owned(),
+            spin_method: "not measured".to_owned(),
+        }
+    }
+
+    /// The CPUs that the program may use.
+    pub fn cpus(&self) -> &[u32] {
+        &self.cpus
+    }
+
+    /// What is known of the program's runtimes; the first probe of an interpreter adds to it.
+    pub fn detected(&self) -> &Detected {
+        &self.detected
+    }
+
+    /// Whether the program's way of waiting can be chosen, as far as is known.
+    pub fn offers_passive(&self) -> bool {
+        self.detected.knobs().wait_policy
+    }
+
+    /// How lock time was seen in the last probe.
+    pub fn lock_method(&self) -> &str {
+        &self.lock_method
+    }
+
+    /// How spinning was seen in the last probe.
+    pub fn spin_method(&self) -> &str {
+        &self.spin_method
+    }
+
+    /// Makes the probe that `plan` describes.
+    ///
+    /// # Errors
+    /// See [`ProbeError`].
+    pub fn probe(&mut self, plan: WatchPlan) -> Result<Watched, ProbeError> {
+        let setting = plan.setting;
+        let resolved = self
+            .template
+            .resolve(&setting, &self.detected, self.surroundings)?;
+        let mut probe = Probe::start(self.sandbox, &resolved.command, self.stdin)?;
+        let root_pid = probe.root_pid();
+        let mut monitor = ProgramMonitor::attach(root_pid, MonitorOptions::default())?;
+        self.lock_method = method(monitor.lock_method());
+        self.spin_method = method(&monitor.spin_method());
+        let mut host = HostReader::open(&Root::system())?;
+
+        probe.release()?;
+        let mut watch = Watch::new(plan, now_ns());
+        let mut step = watch.first_look();
+        let watched = loop {
+            let (at_ns, detail) = match step {
+                WatchStep::Look { at_ns, detail } => (at_ns, detail),
+                WatchStep::Finished(watched) => break *watched,
+            };
+            let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
+            if let Some(end) = probe.wait_timeout(wait)? {
+                let watched = watch.on_end(now_ns(), end.wall_ns);
+                if !end.status.success() {
+                    return Err(ProbeError::ProgramFailed {
+                        setting,
+                        status: end.status.to_string(),
+                        stderr: String::from_utf8_lossy(&probe.stderr_tail()).into_owned(),
+                    });
+                }
+                break watched;
+            }
+            if detail == Detail::Full {
+                self.see_libraries(root_pid);
+            }
+            step = match detail {
+                Detail::Light => watch.on_reading(
+                    monitor.sample(program::Detail::Light)?,
+                    MachineReading::default(),
+                ),
+                Detail::Full => {
+                    watch.on_reading(monitor.sample(program::Detail::Full)?, host.read()?)
+                }
+            };
+        };
+        probe.kill();
+        Ok(watched)
+    }
+
+    /// Interpreters load runtimes later: by the time that the program is parallel, they are mapped.
+    fn see_libraries(&mut self, root_pid: i32) {
+        if self.detected.unknown_libraries() {
+            let mapped: Vec<std::path::PathBuf> = {
+                let _ = root_pid;
+                Vec::new()
+            };
+            self.detected = self.detected.clone().merge(from_mapped(mapped));
+        }
+    }
+}
+
+fn method(sensing: &Sensing) -> String {
+    use corewise_decide::reading::Method;
+    match sensing.method {
+        Some(Method::Exact) => "exact".to_owned(),
+        Some(Method::Sampled) if sensing.why.is_empty() => "sampled".to_owned(),
+        Some(Method::Sampled) => format!("sampled: {}", sensing.why),
+        None => format!("not measured: {}", sensing.why),
+    }
+}
+
+/// Monotonic time, the clock of all readings.
+fn now_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap_or(0)
+}
