@@ -108,6 +108,9 @@ pub struct KnobSupport {
     pub threads: bool,
     /// It is set by narrowing the affinity: it cannot exceed the number of effective CPUs.
     pub threads_by_affinity: bool,
+    /// No runtime of this program starts more threads than there are effective CPUs, whatever it is
+    /// told: larger numbers need no probe.
+    pub at_most_cpus: bool,
     /// Waiting can be made passive.
     pub wait_policy: bool,
 }
@@ -249,11 +252,14 @@ impl Detected {
     #[must_use]
     pub fn knobs(&self) -> KnobSupport {
         let mut support = KnobSupport::default();
+        support.at_most_cpus = true;
         for row in self.rows() {
             support.threads = true;
+            support.at_most_cpus &= row.at_most_cpus || self.follows_affinity(row);
             support.wait_policy |= !row.passive.is_empty();
             support.threads_by_affinity |= self.follows_affinity(row);
         }
+        support.at_most_cpus &= support.threads;
         support
     }
 

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::table::{Row, ThreadsKnob};
 use super::{Detected, Environment, Runtime, Surroundings, WaitPolicy};
 
+/// numexpr refuses more, unless its own variable allows them.
+const NUMEXPR_MOST: u32 = 64;
+
 /// A runtime's knob that the user's own variable or option holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedByUser {
@@ -108,6 +111,10 @@ impl Detected {
                     applied.fixed_by_user.push(fixed(name, value));
                     return;
                 }
+                let threads = match row.runtime {
+                    Runtime::Numexpr => threads.min(NUMEXPR_MOST),
+                    _ => threads,
+                };
                 applied.set(names[0], threads.to_string());
             }
             ThreadsKnob::JavaOption if self.java_launcher => {
@@ -133,23 +140,23 @@ impl Detected {
 }
 
 fn apply_passive(row: &Row, environment: &Environment, applied: &mut Applied) {
-    let mut set = false;
+    if row.passive.is_empty() {
+        return;
+    }
+    // One of them is enough: our KMP_BLOCKTIME would undo the user's OMP_WAIT_POLICY.
+    if let Some((name, value)) = first_set(row.wait_variables, environment) {
+        applied.fixed_by_user.push(FixedByUser {
+            runtime: row.runtime,
+            variable: name.to_owned(),
+            value: value.to_string_lossy().into_owned(),
+            threads: false,
+        });
+        return;
+    }
     for (name, value) in row.passive {
-        if let Some((name, theirs)) = first_set(&[name], environment) {
-            applied.fixed_by_user.push(FixedByUser {
-                runtime: row.runtime,
-                variable: name.to_owned(),
-                value: theirs.to_string_lossy().into_owned(),
-                threads: false,
-            });
-        } else {
-            applied.set(name, (*value).to_owned());
-            set = true;
-        }
+        applied.set(name, (*value).to_owned());
     }
-    if set {
-        applied.passive_set.push(row.runtime);
-    }
+    applied.passive_set.push(row.runtime);
 }
 
 /// The first of these variables that the user has set to something.

@@ -115,8 +115,32 @@ fn an_openmp_program_is_found_by_what_it_needs() {
         KnobSupport {
             threads: true,
             threads_by_affinity: false,
+            at_most_cpus: false,
             wait_policy: true
         }
+    );
+}
+
+#[test]
+fn a_real_openmp_program_obeys_what_is_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "#include <omp.h>\n#include <stdio.h>\nint main(void){int n=0;\n#pragma omp parallel\n\
+                  {\n#pragma omp single\nn=omp_get_num_threads();}\nprintf(\"%d\",n);}\n";
+    let Some(program) = compile(dir.path(), source, &["-fopenmp"]) else {
+        return;
+    };
+    let applied = detect(&program).apply(Some(3), WaitPolicy::Passive, &[], &surroundings(&[], 2));
+    let output = Command::new(&program)
+        .env_remove("OMP_NUM_THREADS")
+        .envs(applied.env.iter().map(|(n, v)| (n, v)))
+        .env("OMP_DISPLAY_ENV", "true")
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3");
+    let settings = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        settings.contains("OMP_WAIT_POLICY = 'PASSIVE'"),
+        "{settings}"
     );
 }
 
@@ -239,6 +263,48 @@ fn a_variable_of_the_user_is_never_overridden_and_is_named() {
     assert_eq!(
         applied.fixed_by_user[0].to_string(),
         "Fixed by user: OMP_NUM_THREADS=3"
+    );
+}
+
+#[test]
+fn one_wait_variable_of_the_user_decides_how_a_runtime_waits() {
+    let program = mapped(&["libomp.so.5"]);
+    for (name, value) in [
+        ("OMP_WAIT_POLICY", "active"),
+        ("KMP_BLOCKTIME", "200"),
+        ("KMP_LIBRARY", "turnaround"),
+    ] {
+        let applied = program.apply(
+            None,
+            WaitPolicy::Passive,
+            &[],
+            &surroundings(&[(name, value)], 2),
+        );
+        assert_eq!(
+            (applied.env.len(), applied.passive_set.len()),
+            (0, 0),
+            "{name}"
+        );
+        assert!(!applied.fixed_by_user[0].threads);
+    }
+    let free = program.apply(None, WaitPolicy::Passive, &[], &surroundings(&[], 2));
+    assert_eq!(variable(&free, "KMP_BLOCKTIME"), Some(OsStr::new("0")));
+}
+
+#[test]
+fn limits_of_runtimes_are_known() {
+    assert!(mapped(&["libopenblas.so.0"]).knobs().at_most_cpus);
+    assert!(
+        !mapped(&["libopenblas.so.0", "libgomp.so.1"])
+            .knobs()
+            .at_most_cpus
+    );
+    assert!(!Detected::default().knobs().at_most_cpus);
+    let numexpr = mapped(&["numexpr/interpreter.cpython-311-x86_64-linux-gnu.so"]);
+    let applied = numexpr.apply(Some(100), WaitPolicy::Default, &[], &surroundings(&[], 128));
+    assert_eq!(
+        variable(&applied, "NUMEXPR_NUM_THREADS"),
+        Some(OsStr::new("64"))
     );
 }
 
