@@ -14,14 +14,16 @@
 //! The parts: [`tree`] finds processes, [`table`] keeps the threads and what the ended ones had
 //! used, [`kernel`] and `bpf/` ask the kernel for exact lock time, [`sampled_lock`] estimates it
 //! where that is not allowed, [`spin`], [`perf`] and [`code`] find time that is spent waiting on a
-//! CPU.
+//! CPU, [`regions`] counts parallel regions.
 
 mod code;
 mod error;
 mod files;
 mod kernel;
+mod maps;
 mod parse;
 mod perf;
+mod regions;
 mod sampled_lock;
 mod spin;
 mod sys;
@@ -29,6 +31,8 @@ mod table;
 mod thread;
 mod tree;
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use corewise_decide::reading::{Method, ProgramReading, ThreadReading};
@@ -37,6 +41,8 @@ use crate::root::Root;
 pub use error::Error;
 use files::Budget;
 use kernel::KernelWatch;
+pub use maps::mapped_libraries;
+use regions::RegionSensor;
 use spin::SpinSensor;
 use table::Table;
 use thread::Fate;
@@ -64,6 +70,9 @@ pub struct MonitorOptions {
     pub lock: LockOption,
     /// Whether time spent waiting on a CPU is estimated (by samples each millisecond).
     pub spin: bool,
+    /// Whether entries into OpenMP parallel regions are counted. Costs the program about 1 µs for
+    /// each region.
+    pub regions: bool,
     /// How many descriptors may be kept open for the threads' files; the others are opened at
     /// each read. Default: half of what this process may open, at most 4,096.
     pub open_files: usize,
@@ -77,6 +86,7 @@ impl Default for MonitorOptions {
             root: Root::system(),
             lock: LockOption::Best,
             spin: true,
+            regions: true,
             open_files: (sys::open_files_limit() / 2).min(4096),
             find_processes_every: Duration::from_millis(200),
         }
@@ -135,6 +145,7 @@ pub struct ProgramMonitor {
     processes_found_ns: u64,
     lock: Sensing,
     spin: Sensing,
+    regions: Result<RegionSensor, String>,
 }
 
 impl ProgramMonitor {
@@ -155,8 +166,14 @@ impl ProgramMonitor {
         table.list(time_ns, true);
         let lock = start_lock(&mut table, &options);
         let spin = start_spin(&mut table, &options);
+        let regions = if options.regions && options.root.is_system() {
+            RegionSensor::start(&options.root)
+        } else {
+            Err("not asked for".to_owned())
+        };
         Ok(Self {
             table,
+            regions,
             ns_per_tick: 1_000_000_000 / sys::ticks_per_second(),
             processes_found_ns: time_ns,
             lock,
@@ -200,6 +217,7 @@ impl ProgramMonitor {
             fate
         });
         if full {
+            self.look_for_libraries(time_ns, false);
             self.add_kernel_and_spin(time_ns);
             if self.options.root.is_system() {
                 self.table.complete_ended();
@@ -225,6 +243,46 @@ impl ProgramMonitor {
                 "the program's code cannot be read: {error}; run as the program's user or as root"
             )),
             None => self.spin.clone(),
+        }
+    }
+
+    /// How entries into parallel regions are counted; no method while no OpenMP library has been
+    /// found.
+    pub fn regions_method(&self) -> Sensing {
+        let sensor = match &self.regions {
+            Ok(sensor) => sensor,
+            Err(why) => return Sensing::none(why.clone()),
+        };
+        match (sensor.count(), sensor.failure()) {
+            (_, Some(failure)) => Sensing::none(format!(
+                "regions cannot be counted in {failure}; counting needs root or CAP_PERFMON"
+            )),
+            (None, None) => Sensing::none("the program has mapped no OpenMP library so far"),
+            (Some(_), None) => Sensing::exact(),
+        }
+    }
+
+    /// Looks now for OpenMP libraries that the program has mapped, so that their regions count
+    /// from here on. Full samples do the same for processes whose size has changed.
+    pub fn scan_libraries(&mut self) {
+        self.look_for_libraries(sys::monotonic_ns(), true);
+    }
+
+    /// The files that the whole tree has mapped to execute, sorted; see [`mapped_libraries`].
+    pub fn mapped_libraries(&self) -> Vec<PathBuf> {
+        let proc_root = self.options.root.path("proc");
+        let processes = self.table.tree.processes().into_iter();
+        let files: BTreeSet<PathBuf> = processes
+            .filter_map(|pid| maps::of_process(&proc_root, pid).ok())
+            .flatten()
+            .collect();
+        files.into_iter().collect()
+    }
+
+    fn look_for_libraries(&mut self, time_ns: u64, always: bool) {
+        if let Ok(sensor) = &mut self.regions {
+            let threads: Vec<(i32, i32)> = self.table.thread_numbers();
+            sensor.look(time_ns, &threads, always);
         }
     }
 
@@ -266,7 +324,10 @@ impl ProgramMonitor {
             time_ns,
             threads: threads.map(|t| shown(&t.reading)).collect(),
             ended: shown(&self.table.ended_now()),
-            regions: None,
+            regions: match &self.regions {
+                Ok(sensor) if full => sensor.count(),
+                _ => None,
+            },
         }
     }
 }

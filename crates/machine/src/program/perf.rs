@@ -9,7 +9,9 @@
 //! order), and does not overwrite what lies after `data_tail` (stored with release order).
 #![allow(unsafe_code)]
 
-use std::io;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,16 +54,43 @@ pub(super) enum Event {
     Exec { pid: i32 },
 }
 
-/// Opens events that count from the start and are closed when another program is executed here.
+/// Opens an event, closed when another program is executed here.
 pub(super) fn open(attr: &mut perf_event_attr, pid: i32, cpu: i32) -> io::Result<OwnedFd> {
     attr.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
-    // SAFETY: `attr` is a valid attribute structure of the size it states.
+    // SAFETY: `attr` is a valid attribute structure of the size it states; a path that it points
+    // to is borrowed by the caller across this call, and the kernel copies it.
     let fd = unsafe { sys::perf_event_open(attr, pid, cpu, -1, u64::from(PERF_FLAG_FD_CLOEXEC)) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Counts the calls of one function in one thread. It must not be inherited: the kernel would look
+/// for `path` in the memory of whoever creates a thread, and refuse to create it.
+#[derive(Debug)]
+pub(super) struct Counter(File);
+
+impl Counter {
+    /// Counts how often the instruction at `offset` of the file `path` is executed by `tid`.
+    /// `event_type` is the kernel's number for uprobe events.
+    pub(super) fn calls(event_type: u32, path: &CStr, offset: u64, tid: i32) -> io::Result<Self> {
+        let mut attr = perf_event_attr::default();
+        attr.type_ = event_type;
+        attr.__bindgen_anon_3.config1 = path.as_ptr().expose_provenance() as u64;
+        attr.__bindgen_anon_4.config2 = offset;
+        Ok(Self(File::from(open(&mut attr, tid, -1)?)))
+    }
+
+    /// How often so far.
+    pub(super) fn read(&self) -> u64 {
+        let mut count = [0; 8];
+        match (&self.0).read(&mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
 }
 
 /// Samples a process tree.

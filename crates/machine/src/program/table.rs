@@ -68,12 +68,16 @@ impl Table {
             }
             return;
         }
-        let known: Vec<(i32, i32)> = self
-            .threads
+        let known = self.thread_numbers();
+        self.tree.find_children(&known);
+    }
+
+    /// The living threads: process and thread number of each.
+    pub(super) fn thread_numbers(&self) -> Vec<(i32, i32)> {
+        self.threads
             .values()
             .map(|t| (t.reading.pid, t.reading.tid))
-            .collect();
-        self.tree.find_children(&known);
+            .collect()
     }
 
     /// Brings the list of threads up to date; `all` also where the kernel says that a process has
