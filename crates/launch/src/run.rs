@@ -20,7 +20,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::Instant;
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -121,6 +121,7 @@ impl Running {
     /// Waits for the program's end.
     pub fn wait(self) -> Result<Outcome, Error> {
         loop {
+            let continued = CONTINUED.load(Ordering::SeqCst);
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
             // SAFETY: a struct that lives through the call.
             let (result, info) = unsafe {
@@ -142,7 +143,7 @@ impl Running {
             if info.si_code == libc::CLD_STOPPED {
                 // SAFETY: the kernel filled the fields that belong to a child's change.
                 let signal = unsafe { info.si_status() };
-                self.stop_too(signal);
+                self.stop_too(signal, continued);
                 continue;
             }
             break;
@@ -168,15 +169,22 @@ impl Running {
 
     /// The program has been stopped by `signal`. If it was job control, stop as well, so that the
     /// shell takes the terminal back; it continues us, we continue the program.
-    fn stop_too(&self, signal: i32) {
+    ///
+    /// Where the terminal has stopped both, this is only seen after both have been continued, which
+    /// shows in the count of continuations: `before` is from before the wait.
+    fn stop_too(&self, signal: i32, before: u32) {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: system calls, one with a struct that lives through it.
         unsafe {
             let flags = libc::WSTOPPED | libc::WNOHANG;
             let id = self.pid.cast_unsigned();
             libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags);
-            if [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
-                libc::kill(libc::getpid(), libc::SIGSTOP);
+            let job_control = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+            if job_control {
+                if CONTINUED.load(Ordering::SeqCst) == before {
+                    // To this very thread: it is stopped before it can go on here.
+                    libc::raise(signal);
+                }
                 libc::kill(self.pid, libc::SIGCONT);
             }
         }
@@ -185,6 +193,8 @@ impl Running {
 
 /// The program that signals are passed on to; 0: none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// How often this process has been continued.
+static CONTINUED: AtomicU32 = AtomicU32::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
 
 /// Signals that are passed on when they are sent to corewise alone.
@@ -209,13 +219,15 @@ impl Passing {
             )));
         }
         let inherited = Inherited::get();
-        for signal in PASSED_ON {
+        let count: Handler = count_continuation;
+        let handlers = PASSED_ON.map(|signal| (signal, pass_on as Handler));
+        for (signal, handler) in handlers.into_iter().chain([(libc::SIGCONT, count)]) {
             // What was ignored stays ignored, in the program as well.
             if !inherited.ignores(signal) {
                 // SAFETY: the handler keeps to what handlers may do; the struct is complete.
                 unsafe {
                     let mut action = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
-                    action.sa_sigaction = pass_on as *const () as usize;
+                    action.sa_sigaction = handler as *const () as usize;
                     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
                     libc::sigaction(signal, &raw const action, std::ptr::null_mut());
                 }
@@ -228,11 +240,17 @@ impl Passing {
 impl Drop for Passing {
     fn drop(&mut self) {
         PROGRAM.store(0, Ordering::SeqCst);
-        for signal in PASSED_ON {
+        for signal in PASSED_ON.into_iter().chain([libc::SIGCONT]) {
             signals::set_disposition(signal, Inherited::get().ignores(signal));
         }
         BUSY.store(false, Ordering::SeqCst);
     }
+}
+
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+extern "C" fn count_continuation(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    CONTINUED.fetch_add(1, Ordering::SeqCst);
 }
 
 extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {

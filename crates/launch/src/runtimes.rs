@@ -208,7 +208,9 @@ pub fn from_mapped<P: AsRef<Path>>(paths: impl IntoIterator<Item = P>) -> Detect
     };
     for path in paths {
         let path = path.as_ref();
-        detected.add_library(path);
+        if detected.add_library(path) {
+            continue;
+        }
         let text = path.to_string_lossy();
         let name = path
             .file_name()
@@ -311,7 +313,9 @@ impl Detected {
         }
     }
 
-    fn add_library(&mut self, path: &Path) {
+    /// Adds the runtimes that this library is; says whether it is any.
+    fn add_library(&mut self, path: &Path) -> bool {
+        let mut any = false;
         let text = path.to_string_lossy();
         let name = path
             .file_name()
@@ -322,8 +326,10 @@ impl Detected {
                 || row.modules.iter().any(|part| text.contains(part));
             if known {
                 self.add(row.runtime, text.clone().into_owned());
+                any = true;
             }
         }
+        any
     }
 }
 

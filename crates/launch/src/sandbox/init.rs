@@ -349,7 +349,16 @@ fn close_others(plan: &InitPlan<'_>) {
             }
         }
     }
-    let mut from = 0u32;
+    // The first three stay taken, or files opened later would come to lie there and be in the way
+    // of the program's own.
+    // SAFETY: system calls on a string and the descriptor made here.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        for number in 0..3 {
+            libc::dup2(null, number);
+        }
+    }
+    let mut from = 3u32;
     for fd in keep {
         let fd = fd.cast_unsigned();
         if fd > from {
