@@ -65,7 +65,7 @@ pub fn run(context: &Context) -> Result<Report> {
     report.tables.push(table);
     report.figure("capacity", capacity(Duration::from_millis(500))?);
     report.note(
-        "corewise: the program's own run; the search before it is in its own column (a history \
+        "corewise: the program's own run; the search before it, with its start-ups, is in its own column (a history \
          hit saves it). Plain runs are ended after 30 s or three times the best: the factors over \
          plain are then at least what is shown",
     );

@@ -26,9 +26,9 @@ pub struct Corewise {
 pub struct Tuned {
     /// What it chose.
     pub setting: Setting,
-    /// Time that it took to find, in seconds.
+    /// Time that it took to find besides the probed program's start-ups, in seconds.
     pub search_seconds: f64,
-    /// The part of it in which the probed program started and was not parallel yet, in seconds.
+    /// Time in which the probed program started and was not parallel yet, in seconds.
     pub startup_seconds: f64,
     /// Why it stopped.
     pub stop_reason: String,
@@ -73,6 +73,7 @@ impl Corewise {
         all.push("--".into());
         let home = |part: &str| self.home.path().join(part).to_string_lossy().into_owned();
         job.under(all)
+            .with("COREWISE_HISTORY", home("history.sqlite"))
             .with("XDG_STATE_HOME", home("state"))
             .with("XDG_DATA_HOME", home("data"))
             .with("XDG_CACHE_HOME", home("cache"))
@@ -144,7 +145,10 @@ fn tuned(answer: &Value) -> Result<Tuned> {
         },
         search_seconds: number("search_seconds")?,
         startup_seconds: number("startup_seconds")?,
-        stop_reason: answer["stop_reason"].as_str().unwrap_or("").to_owned(),
+        stop_reason: match &answer["stop_reason"] {
+            Value::String(reason) => reason.clone(),
+            other => other.to_string(),
+        },
         probes: answer["probes"].as_array().map_or(0, Vec::len),
     })
 }
