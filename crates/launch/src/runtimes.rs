@@ -253,8 +253,10 @@ impl Detected {
     /// libraries would have.
     #[must_use]
     pub fn knobs(&self) -> KnobSupport {
-        let mut support = KnobSupport::default();
-        support.at_most_cpus = true;
+        let mut support = KnobSupport {
+            at_most_cpus: true,
+            ..KnobSupport::default()
+        };
         for row in self.rows() {
             support.threads = true;
             support.at_most_cpus &= row.at_most_cpus || self.follows_affinity(row);

@@ -153,11 +153,8 @@ fn immutable_uri(path: &Path) -> String {
 
 /// WAL where memory can be shared, a rollback journal elsewhere.
 pub(super) fn choose_journal(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
-    let network = rustix::fs::statfs(folder_of(path)).is_ok_and(|fs| {
-        NETWORK
-            .iter()
-            .any(|magic| *magic == (fs.f_type as u64 & 0xffff_ffff))
-    });
+    let network = rustix::fs::statfs(folder_of(path))
+        .is_ok_and(|fs| NETWORK.contains(&(fs.f_type as u64 & 0xffff_ffff)));
     let wanted = if network { "DELETE" } else { "WAL" };
     // The answer is the mode that is now in force; any of them is safe.
     connection.pragma_update_and_check(None, "journal_mode", wanted, |_| Ok(()))

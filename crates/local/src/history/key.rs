@@ -112,7 +112,7 @@ pub fn on_disk(path: &Path) -> Option<PathKind> {
     if meta.is_dir() {
         return Some(PathKind::Folder);
     }
-    meta.is_file().then(|| PathKind::File(meta.len()))
+    meta.is_file().then_some(PathKind::File(meta.len()))
 }
 
 /// The arguments' shape: numbers become `N`, files `F` with their suffix, folders `D`; all other
