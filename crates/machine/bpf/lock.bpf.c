@@ -3,6 +3,7 @@
 // Watches the threads of one program from inside the kernel:
 // - how long each was blocked on a futex, from the moment it left the CPU to the moment it was
 //   woken (what follows is waiting for a CPU, not for a lock);
+// - how often each was switched away and migrated, which /proc tells at thirty times the cost;
 // - what each had used when it ended, because /proc forgets that at once;
 // - which processes belong to the program, because a daemon leaves its parent behind.
 //
@@ -74,10 +75,14 @@ struct pt_regs {
 #define TASK_UNINTERRUPTIBLE 2
 #define TASK_DEAD 0x80
 
-// One living thread that has waited for a futex.
+// One living thread that has left a CPU since it is watched.
 struct thread {
-	__u64 lock_ns;	// in waits that have ended
+	__u64 lock_ns;	// in waits for futexes that have ended
 	__u64 since_ns; // start of the present wait, or 0
+	// As they were when it left the CPU last.
+	__u64 voluntary;
+	__u64 involuntary;
+	__u64 migrations;
 };
 
 // One thread that has ended, with all that it used.
@@ -204,27 +209,34 @@ int switched(__u64 *ctx)
 	struct task_struct *prev = (struct task_struct *)ctx[1];
 	unsigned int state = ctx[3];
 	__s32 tgid = prev->tgid;
-	__s64 *count;
+	__s32 tid = prev->pid;
+	__u64 since = 0;
+	__s64 *count = bpf_map_lookup_elem(&watched, &tgid);
+	struct thread *thread;
 
-	// A preempted thread is not blocked, whatever its state says.
-	if (preempt || !state)
-		return 0;
-	count = bpf_map_lookup_elem(&watched, &tgid);
 	if (!count)
 		return 0;
-	if (state & TASK_DEAD) {
+	// A preempted thread is not blocked, whatever its state says.
+	if (!preempt && state & TASK_DEAD) {
 		end(prev, count);
-	} else if (state & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE)) {
-		__s32 tid = prev->pid;
-		__u64 since = in_futex(prev) ? bpf_ktime_get_ns() : 0;
-		struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
-
-		if (thread) {
-			thread->since_ns = since;
-		} else if (since) {
-			struct thread fresh = { .lock_ns = 0, .since_ns = since };
-			bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
-		}
+		return 0;
+	}
+	if (!preempt && state & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) && in_futex(prev))
+		since = bpf_ktime_get_ns();
+	thread = bpf_map_lookup_elem(&threads, &tid);
+	if (thread) {
+		thread->since_ns = since;
+		thread->voluntary = prev->nvcsw;
+		thread->involuntary = prev->nivcsw;
+		thread->migrations = prev->se.nr_migrations;
+	} else {
+		struct thread fresh = {
+			.since_ns = since,
+			.voluntary = prev->nvcsw,
+			.involuntary = prev->nivcsw,
+			.migrations = prev->se.nr_migrations,
+		};
+		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 	}
 	return 0;
 }

@@ -1,5 +1,8 @@
 //! Watching real processes.
 
+// A panic is the failure that a test is for.
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,8 @@
 //! Programs that wait in known ways, watched.
 
+// A panic is the failure that a test is for.
+#![allow(clippy::unwrap_used)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

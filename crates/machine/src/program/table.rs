@@ -118,15 +118,15 @@ impl Table {
         self.threads.insert(tid, thread);
     }
 
-    /// Reads every thread's run and wait time with `read`, and lets those go that have ended.
+    /// Reads every thread with `read`, and lets those go that have ended.
     pub(super) fn read(
         &mut self,
         time_ns: u64,
-        mut read: impl FnMut(&mut Thread, &mut Budget) -> Fate,
+        mut read: impl FnMut(&mut Thread, &mut Budget, Option<&KernelWatch>) -> Fate,
     ) {
         let mut lost = Vec::new();
         for (tid, thread) in &mut self.threads {
-            if read(thread, &mut self.budget) == Fate::Ended {
+            if read(thread, &mut self.budget, self.kernel.as_ref()) == Fate::Ended {
                 lost.push(*tid);
             }
         }

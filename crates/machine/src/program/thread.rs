@@ -3,6 +3,7 @@
 use corewise_decide::reading::ThreadReading;
 
 use super::files::{Budget, Kind, Read, ThreadFiles};
+use super::kernel::Noted;
 use super::parse::{self, SchedStat};
 use super::sampled_lock::{self, SampledLock, Seen};
 
@@ -13,6 +14,8 @@ pub(super) struct Thread {
     pub(super) reading: ThreadReading,
     /// The estimate of lock time, where it is not known exactly.
     pub(super) sampled_lock: Option<SampledLock>,
+    /// Run time when switches were read last from /proc.
+    switches_at_run_ns: Option<u64>,
     files: ThreadFiles,
 }
 
@@ -32,6 +35,7 @@ impl Thread {
                 ..ThreadReading::default()
             },
             sampled_lock: None,
+            switches_at_run_ns: None,
             files,
         }
     }
@@ -54,9 +58,9 @@ impl Thread {
         Fate::Lives
     }
 
-    /// Reads user and system time, switches and migrations. Costs about 15 µs.
-    pub(super) fn read_full(&mut self, budget: &mut Budget, ns_per_tick: u64) -> Fate {
-        let mut buffer = [0u8; 4096];
+    /// Reads user and system time. Costs about 2.4 µs.
+    pub(super) fn read_times(&mut self, budget: &mut Budget, ns_per_tick: u64) -> Fate {
+        let mut buffer = [0u8; 1024];
         match self.files.read(Kind::Stat, budget, &mut buffer) {
             Read::Gone => return Fate::Ended,
             Read::Refused => {}
@@ -67,6 +71,16 @@ impl Thread {
                 }
             }
         }
+        Fate::Lives
+    }
+
+    /// Reads switches and migrations, if the thread has run since they were read last. Costs about
+    /// 13 µs.
+    pub(super) fn read_switches(&mut self, budget: &mut Budget) -> Fate {
+        if self.switches_at_run_ns == Some(self.reading.run_ns) {
+            return Fate::Lives;
+        }
+        let mut buffer = [0u8; 4096];
         match self.files.read(Kind::Status, budget, &mut buffer) {
             Read::Gone => return Fate::Ended,
             Read::Refused => {}
@@ -86,7 +100,19 @@ impl Thread {
                 }
             }
         }
+        self.switches_at_run_ns = Some(self.reading.run_ns);
         Fate::Lives
+    }
+
+    /// Takes what the kernel noted, at no cost of its own.
+    pub(super) fn take_noted(&mut self, noted: Noted) {
+        let reading = &mut self.reading;
+        // What was read from /proc may be newer.
+        let newer = |known: Option<u64>, noted: u64| Some(noted.max(known.unwrap_or(0)));
+        reading.lock_ns = newer(reading.lock_ns, noted.lock_ns);
+        reading.voluntary_switches = newer(reading.voluntary_switches, noted.voluntary);
+        reading.involuntary_switches = newer(reading.involuntary_switches, noted.involuntary);
+        reading.migrations = newer(reading.migrations, noted.migrations);
     }
 
     /// Brings the estimate of lock time up to date. Costs about 2 µs if the thread did anything.
