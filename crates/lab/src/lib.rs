@@ -17,6 +17,7 @@ pub mod stats;
 // The experiments.
 pub mod busy_neighbour;
 pub mod catalogue_check;
+pub mod probes_harmless;
 pub mod tune_real;
 
 use experiment::Experiment;
@@ -32,6 +33,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "busy-neighbour",
         about: "`corewise run` beside one busy process, against every static setting",
         run: busy_neighbour::run,
+    },
+    Experiment {
+        name: "probes-harmless",
+        about: "whether tuning harmful programs leaves files, listeners and processes as before",
+        run: probes_harmless::run,
     },
     Experiment {
         name: "programs",
