@@ -99,9 +99,10 @@ struct ended {
 	__u64 lock_ns;
 };
 
-// How many records found no room, and what they held in sum.
-struct lost {
-	__u64 threads;
+// How many processes were started, and how many records found no room and what they held in sum.
+struct totals {
+	__u64 processes;
+	__u64 lost;
 	struct ended sum;
 };
 
@@ -131,8 +132,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct lost);
-} losses SEC(".maps");
+	__type(value, struct totals);
+} totals SEC(".maps");
 
 static __always_inline int in_futex(struct task_struct *task)
 {
@@ -183,9 +184,9 @@ static __always_inline void end(struct task_struct *task, __s64 *count)
 
 	if (bpf_ringbuf_output(&ends, &record, sizeof(record), 1 /* wake nobody */)) {
 		__u32 zero = 0;
-		struct lost *lost = bpf_map_lookup_elem(&losses, &zero);
+		struct totals *lost = bpf_map_lookup_elem(&totals, &zero);
 		if (lost) {
-			__sync_fetch_and_add(&lost->threads, 1);
+			__sync_fetch_and_add(&lost->lost, 1);
 			__sync_fetch_and_add(&lost->sum.run_ns, record.run_ns);
 			__sync_fetch_and_add(&lost->sum.cpu_wait_ns, record.cpu_wait_ns);
 			__sync_fetch_and_add(&lost->sum.utime, record.utime);
@@ -269,7 +270,12 @@ int forked(__u64 *ctx)
 		__sync_fetch_and_add(count, 1);
 	} else {
 		__s64 one = 1;
+		__u32 zero = 0;
+		struct totals *started = bpf_map_lookup_elem(&totals, &zero);
+
 		bpf_map_update_elem(&watched, &to, &one, 0);
+		if (started)
+			__sync_fetch_and_add(&started->processes, 1);
 	}
 	return 0;
 }

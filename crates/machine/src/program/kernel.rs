@@ -33,8 +33,10 @@ pub(super) struct KernelWatch {
     threads: HashMap<MapData, i32, [u64; 5]>,
     watched: HashMap<MapData, i32, i64>,
     ends: RingBuf<MapData>,
-    losses: Array<MapData, [u64; 10]>,
-    lost_before: [u64; 10],
+    totals: Array<MapData, [u64; 11]>,
+    lost_before: [u64; 11],
+    /// How many processes had been started when they were last asked for.
+    processes_before: Option<u64>,
     /// Holds the programs and their attachments.
     _programs: Ebpf,
 }
@@ -118,8 +120,9 @@ impl KernelWatch {
             threads: HashMap::try_from(take("threads")?).map_err(wrong)?,
             watched: HashMap::try_from(take("watched")?).map_err(wrong)?,
             ends: RingBuf::try_from(take("ends")?).map_err(wrong)?,
-            losses: Array::try_from(take("losses")?).map_err(wrong)?,
-            lost_before: [0; 10],
+            totals: Array::try_from(take("totals")?).map_err(wrong)?,
+            lost_before: [0; 11],
+            processes_before: None,
             _programs: programs,
         })
     }
@@ -174,9 +177,15 @@ impl KernelWatch {
         })
     }
 
-    /// The processes of the tree.
-    pub(super) fn processes(&self) -> BTreeSet<i32> {
-        self.watched.keys().flatten().collect()
+    /// The processes of the tree, if any was started since the last call. Costs about 1 µs, or
+    /// 100 µs if there was.
+    pub(super) fn new_processes(&mut self) -> Option<BTreeSet<i32>> {
+        let started = self.totals.get(&0, 0).ok().map(|totals| totals[0]);
+        if started.is_some() && started == self.processes_before {
+            return None;
+        }
+        self.processes_before = started;
+        Some(self.watched.keys().flatten().collect())
     }
 
     /// Hands over what threads that have ended since the last call had used in their lives.
@@ -191,13 +200,13 @@ impl KernelWatch {
     /// The sums over ended threads whose records found no room since the last call; `None` if
     /// there were none.
     pub(super) fn take_lost(&mut self) -> Option<ThreadReading> {
-        let now = self.losses.get(&0, 0).ok()?;
-        if now[0] == self.lost_before[0] {
+        let now = self.totals.get(&0, 0).ok()?;
+        if now[1] == self.lost_before[1] {
             return None;
         }
         let mut delta = [0u64; 8];
         for (index, value) in delta.iter_mut().enumerate() {
-            *value = now[index + 2].saturating_sub(self.lost_before[index + 2]);
+            *value = now[index + 3].saturating_sub(self.lost_before[index + 3]);
         }
         self.lost_before = now;
         Some(reading_of(0, 0, delta))

@@ -232,7 +232,7 @@ impl ProgramMonitor {
                 self.table.complete_ended();
             }
         }
-        if !self.options.root.path("proc/self").exists() && self.table.threads.is_empty() {
+        if self.table.threads.is_empty() && !self.options.root.path("proc/self").exists() {
             let path = self.options.root.path("proc");
             let source = std::io::Error::from_raw_os_error(libc::ENOENT);
             return Err(Error::Proc { path, source });

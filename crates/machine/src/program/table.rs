@@ -62,8 +62,8 @@ impl Table {
 
     /// Looks for new processes in the whole tree.
     pub(super) fn find_processes(&mut self) {
-        if let Some(kernel) = &self.kernel {
-            for pid in kernel.processes() {
+        if let Some(kernel) = &mut self.kernel {
+            for pid in kernel.new_processes().unwrap_or_default() {
                 self.tree.add(pid);
             }
             return;
