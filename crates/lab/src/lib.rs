@@ -10,6 +10,7 @@ pub mod corewise;
 pub mod experiment;
 pub mod inputs;
 pub mod load;
+pub mod made;
 pub mod measure;
 pub mod programs;
 pub mod stats;
@@ -17,6 +18,7 @@ pub mod stats;
 // The experiments.
 pub mod busy_neighbour;
 pub mod catalogue_check;
+pub mod readings;
 pub mod probes_harmless;
 pub mod tune_real;
 
@@ -38,6 +40,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "probes-harmless",
         about: "whether tuning harmful programs leaves files, listeners and processes as before",
         run: probes_harmless::run,
+    },
+    Experiment {
+        name: "readings",
+        about: "what is read of a program from outside, against what it knows of itself, and the cost",
+        run: readings::run,
     },
     Experiment {
         name: "programs",
