@@ -3,7 +3,7 @@
 //!
 //! - **Files.** Every mounted file system is seen through an overlay whose changes go to memory and
 //!   vanish with the sandbox. A file system over which the kernel allows no overlay can only be read
-//!   ([`Sandbox::limits`](crate::Probe::limits) names them). `/proc` is that of the sandbox, `/sys`
+//!   ([`Probe::limits`] names them). `/proc` is that of the sandbox, `/sys`
 //!   and the settings in `/proc/sys` can only be read, `/dev` has only the harmless devices.
 //! - **Processes.** A PID namespace: nothing outside can be seen or signalled, and when the first
 //!   process in it ends, the kernel kills the rest. That happens when the program ends, when
@@ -15,15 +15,23 @@
 //! schedules by session), control groups, niceness, limits (but for core dumps, which are off) and
 //! the CPUs that may be used.
 //!
+//! For an ordinary user (through a user namespace) three things differ from the real run: files and
+//! folders of other owners cannot be changed in place, even where their mode allows it (EOVERFLOW);
+//! a program cannot use supplementary groups for new files; and before Linux 6.6 a folder cannot be
+//! made anew under the name of one that was just deleted (EIO). A program that needs one of these
+//! fails in its probe and says why.
+//!
 //! Not isolated: virtual machine sockets (AF_VSOCK), kernel keyrings, and what a program can do to
 //! others by using up CPU time, memory and disk bandwidth.
 //!
 //! The modules, in the order in which things happen: `mountinfo` reads what is mounted, `plan` says
-//! how the view is put together, `init` is the sandbox's first process, which uses `carry_out`, and
-//! reports through `wire`.
+//! how the view is put together, `look` at folders helps it; `init` is the sandbox's first
+//! process, which uses `carry_out` and `confine`, and reports through `wire`.
 
 mod carry_out;
+mod confine;
 pub(crate) mod init;
+mod look;
 mod mountinfo;
 mod plan;
 pub(crate) mod wire;
@@ -35,7 +43,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use plan::{MountPlan, RealFiles, Step, Wish};
+use look::RealFiles;
+use plan::{MountPlan, Step, Wish};
 
 use crate::exec::ZeroByte;
 use crate::probe::Probe;
@@ -98,10 +107,12 @@ impl Error {
     /// everything else.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Start { source, .. } => match source.raw_os_error() {
-                Some(libc::ENOENT) => 127,
-                _ => 126,
-            },
+            Self::Start { what, source, .. } if *what == Stage::Exec.what() => {
+                match source.raw_os_error() {
+                    Some(libc::ENOENT) => 127,
+                    _ => 126,
+                }
+            }
             _ => 125,
         }
     }

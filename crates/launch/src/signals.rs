@@ -44,6 +44,10 @@ impl Inherited {
                     ignored |= 1 << signal;
                 }
             }
+            if ignored & (1 << libc::SIGCHLD) != 0 {
+                // Or the kernel would throw away how our children end.
+                set_disposition(libc::SIGCHLD, false);
+            }
             Self {
                 mask: change_mask(libc::SIG_BLOCK, &empty()),
                 ignored,

@@ -66,6 +66,41 @@ fn an_ignored_signal_stays_ignored() {
 }
 
 #[test]
+fn the_exit_code_is_known_where_ends_of_children_are_ignored() {
+    // dash cannot ignore SIGCHLD for others; perl can.
+    let program = own_program();
+    let status = std::process::Command::new("perl")
+        .args(["-e", "$SIG{CHLD}='IGNORE'; exec @ARGV"])
+        .arg(program)
+        .args(["--exact", "helper", "--nocapture"])
+        .envs([("HELPER_PART", "run"), ("HELPER_SCRIPT", "exit 6")])
+        .status();
+    assert_eq!(status.unwrap().code(), Some(6));
+}
+
+#[test]
+fn the_program_runs_on_the_cpus_that_it_is_given() {
+    use corewise_launch::{Probe, Sandbox, Spool};
+    let mut command = common::shell("grep Cpus_allowed_list /proc/self/status >&2");
+    command.affinity = Some(vec![0]);
+    let mut probe = Probe::start(&Sandbox::none().unwrap(), &command, &Spool::none()).unwrap();
+    if let Err(why) = probe.release() {
+        eprintln!("skipped: CPU 0 is not ours: {why}");
+        assert_eq!(why.exit_code(), 125);
+        return;
+    }
+    assert!(
+        probe
+            .wait_timeout(common::LONG)
+            .unwrap()
+            .unwrap()
+            .status
+            .success()
+    );
+    assert_eq!(probe.stderr_tail(), b"Cpus_allowed_list:\t0\n");
+}
+
+#[test]
 fn standard_input_passes_through() {
     let folder = open_folder();
     let mut child = corewise(

@@ -178,6 +178,20 @@ fn processes_outside_are_not_seen() {
 }
 
 #[test]
+fn the_sandboxs_own_first_process_cannot_be_touched() {
+    for who in who_can() {
+        let ran = probe(who, Path::new("/"), "kill -KILL 1; kill -TERM 1; exit 3");
+        assert_eq!(ran.code, 3, "{who:?}: {}", ran.stderr);
+        let ran = probe(
+            who,
+            Path::new("/"),
+            "readlink /proc/1/fd/0 /proc/1/root || head -c 1 /proc/1/environ || exit 3",
+        );
+        assert_eq!(ran.code, 3, "{who:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn the_machines_settings_cannot_be_written() {
     let script = "
         for f in /proc/sys/vm/swappiness /proc/sysrq-trigger /sys/kernel/uevent_seqnum; do
