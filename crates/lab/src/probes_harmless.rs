@@ -26,8 +26,9 @@ use crate::inputs::{Kind, input};
 struct Harm {
     name: &'static str,
     script: &'static str,
-    /// Seen in files when it is run plainly; otherwise seen elsewhere, or not at all.
-    in_files: bool,
+    /// Its harm shows in files or at listeners when it is run plainly; the others would also harm
+    /// the experiment, and are not run plainly.
+    shows: bool,
 }
 
 /// Work that has the asked number of threads, after the harm is done.
@@ -37,43 +38,43 @@ const HARMS: &[Harm] = &[
     Harm {
         name: "pbzip2 deletes its input",
         script: "exec pbzip2 -p\"$1\" big",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "delete",
         script: "rm a; rm -r sub",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "overwrite in place",
         script: "echo new > a; dd if=/dev/zero of=b bs=1 count=2 conv=notrunc 2>&1",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "append",
         script: "echo more >> a; echo more >> sub/deep",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "rename",
         script: "mv a c; mv sub other",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "change modes and times",
         script: "chmod 700 a; touch -d 2001-01-01 b",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "write to other file systems",
         script: "echo x > \"$OTHER/new\"; echo y >> \"$OTHER/old\"",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "make sockets and FIFOs",
         script: "mkfifo fifo2; perl -MIO::Socket::UNIX -e \
                  'IO::Socket::UNIX->new(Local=>\"made\", Listen=>1)'",
-        in_files: true,
+        shows: true,
     },
     Harm {
         name: "knock at listeners",
@@ -81,17 +82,17 @@ const HARMS: &[Harm] = &[
                  'IO::Socket::UNIX->new(Peer=>\"socket\"); \
                   IO::Socket::UNIX->new(Peer=>\"\\0$ENV{NAME}\"); \
                   IO::Socket::INET->new(\"127.0.0.1:$ENV{PORT}\")'",
-        in_files: false,
+        shows: true,
     },
     Harm {
         name: "daemonise",
         script: "setsid sh -c 'sleep 1000 & sleep 1000 &' &",
-        in_files: false,
+        shows: false,
     },
     Harm {
         name: "signal its group and everyone",
         script: "trap '' TERM; kill -TERM 0; kill -TERM -1",
-        in_files: false,
+        shows: false,
     },
 ];
 
@@ -122,19 +123,19 @@ pub fn run(context: &Context) -> Result<Report> {
     for who in lab.who() {
         for harm in HARMS {
             context.say(format!("{} ({})", harm.name, who.name()));
-            let plain = if harm.in_files {
+            let plain = if harm.shows {
                 lab.plainly(harm, who)?
             } else {
                 0
             };
-            idle_harms += usize::from(harm.in_files && plain == 0);
+            idle_harms += usize::from(harm.shows && plain == 0);
             let (probes, seen) = lab.tuned(harm, who)?;
             without_probe += usize::from(probes == 0);
             table.row([
                 harm.name.to_owned(),
                 who.name().to_owned(),
                 probes.to_string(),
-                if harm.in_files {
+                if harm.shows {
                     plain.to_string()
                 } else {
                     "-".into()
@@ -261,14 +262,15 @@ impl Lab {
         }
     }
 
-    /// How many entries of the files the program changes when it is simply run.
+    /// How many entries of the files the program changes, and listeners it reaches, when it is simply
+    /// run.
     fn plainly(&self, harm: &Harm, who: Who) -> Result<usize> {
         let mut stage = Stage::new(&self.input, who)?;
         let before = stage.files()?;
         let mut shell = who.command("sh");
         shell.args(["-c", &script(harm), "sh", "2"]);
         stage.finish(&mut shell)?;
-        let changed = changes(&before, &stage.files()?);
+        let changed = changes(&before, &stage.files()?) + stage.knocks();
         stage.end()?;
         Ok(changed)
     }
@@ -476,16 +478,21 @@ impl Stage {
             std::thread::sleep(Duration::from_millis(50));
             processes = self.processes()?;
         }
-        let knocks = [
+        Ok(Seen {
+            files: changes(before, &self.files()?),
+            processes: processes.symmetric_difference(&expected).count(),
+            knocks: self.knocks(),
+        })
+    }
+
+    /// How many of the three listeners somebody has connected to.
+    fn knocks(&self) -> usize {
+        let knocked = [
             self.path_listener.accept().is_ok(),
             self.abstract_listener.accept().is_ok(),
             self.tcp_listener.accept().is_ok(),
         ];
-        Ok(Seen {
-            files: changes(before, &self.files()?),
-            processes: processes.symmetric_difference(&expected).count(),
-            knocks: knocks.into_iter().filter(|&knocked| knocked).count(),
-        })
+        knocked.into_iter().filter(|&knocked| knocked).count()
     }
 
     fn end(&mut self) -> Result<()> {
