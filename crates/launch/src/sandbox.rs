@@ -229,14 +229,19 @@ impl Sandbox {
     /// Says in words why the first process could not be made.
     pub(crate) fn why_no_namespaces(&self, errno: i32) -> Error {
         let source = std::io::Error::from_raw_os_error(errno);
-        Error::Unavailable {
-            why: format!(
+        let why = match errno {
+            // What the kernel calls "no space left on device".
+            libc::ENOSPC => "the kernel allows no more namespaces: raise the settings \
+                             user.max_user_namespaces, max_pid_namespaces and their kin"
+                .to_owned(),
+            _ => format!(
                 "the kernel refused new namespaces: {source}. In a container, allow user \
-                 namespaces (its seccomp profile forbids them) or run corewise outside; on a \
+                 namespaces (its seccomp profile may forbid them) or run corewise outside; on a \
                  machine, see the settings user.max_user_namespaces and \
                  kernel.unprivileged_userns_clone"
             ),
-        }
+        };
+        Error::Unavailable { why }
     }
 
     /// Says in words why the first process could not make the sandbox.

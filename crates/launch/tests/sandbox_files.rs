@@ -108,8 +108,9 @@ fn places_for_temporary_files_can_be_written_and_stay_clean() {
 
 #[test]
 fn every_other_mounted_file_system_is_copy_on_write_too() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can mount");
+    let mut trial = std::process::Command::new("unshare");
+    if !trial.args(["-m", "true"]).status().unwrap().success() {
+        eprintln!("skipped: nothing may be mounted here");
         return;
     }
     for who in who_can() {

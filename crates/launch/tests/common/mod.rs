@@ -44,7 +44,13 @@ pub fn who_can() -> Vec<Who> {
                 eprintln!("skipped for another user: only root can become one");
             }
             who.retain(|&who| {
-                let tried = corewise("available", "", who).output().unwrap();
+                let tried = match corewise("available", "", who).output() {
+                    Ok(tried) => tried,
+                    Err(why) => {
+                        eprintln!("skipped for {who:?}: {why}");
+                        return false;
+                    }
+                };
                 if !tried.status.success() {
                     let why = String::from_utf8_lossy(&tried.stderr);
                     eprintln!("skipped for {who:?}: {why}");
