@@ -50,7 +50,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     run_limit: f64,
 
-    /// Time to spend in measuring, besides the program's own start-ups
+    /// Time to spend in searching, besides the program's own start-ups
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     search_seconds: f64,
 

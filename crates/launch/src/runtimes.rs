@@ -289,7 +289,8 @@ impl Detected {
             ThreadsKnob::Variables(_) => false,
             ThreadsKnob::JavaOption => !self.java_launcher,
             // numba asks oneTBB for as many threads as its own variable says.
-            ThreadsKnob::Affinity => !self.has(Runtime::Numba),
+            // What an interpreter may load later is no reason to pin it.
+            ThreadsKnob::Affinity => !self.has(Runtime::Numba) && !self.unknown_libraries(),
         }
     }
 

@@ -25,6 +25,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LOOK_BEFORE_RECALL: Duration = Duration::from_millis(30);
 /// How much longer before searching.
 const LOOK_BEFORE_SEARCH: Duration = Duration::from_millis(70);
+/// The part of the search's time that is for windows; the rest is for making and ending probes.
+const WINDOWS_PART: f64 = 0.75;
 /// How often a sweep runs each setting.
 const SWEEP_ROUNDS: u32 = 3;
 
@@ -69,7 +71,7 @@ pub struct Request {
     pub unsafe_probes: bool,
     /// How long to wait for the program.
     pub limits: Limits,
-    /// Time to spend in measuring windows.
+    /// Time that searching may take, besides the program's own start-ups.
     pub budget: Duration,
     /// Where past results are; `None` for the usual place.
     pub history: Option<PathBuf>,
@@ -158,10 +160,13 @@ impl Advisor {
     /// When the program cannot be started, or the request cannot be met by any setting.
     pub fn prepare(request: Request) -> Result<Advisor, AdviseError> {
         let effective = effective_cpus(&Root::system(), None)?;
-        let surroundings = Surroundings::of_this_process(effective.cpus.clone());
+        let mut surroundings = Surroundings::of_this_process(effective.cpus.clone());
         let program = Command::new(&request.template.program)?.program;
         let detected = detect_in(&program, &surroundings.environment);
-        let others = load::measure(&effective.cpus, LOOK_BEFORE_RECALL)?.others;
+        let load = load::measure(&effective.cpus, LOOK_BEFORE_RECALL)?;
+        // Runtimes that follow affinity are given the idlest CPUs.
+        surroundings.cpus = load.idlest_first();
+        let others = load.others();
         let mut advisor = Advisor {
             request,
             detected,
@@ -353,6 +358,12 @@ impl Advisor {
             }
             _ => (space.min, space.max),
         };
+        let knobs = self.detected.knobs();
+        let max = if knobs.at_most_cpus && !self.request.template.has_placeholder() {
+            max.min(space.one_per_cpu())
+        } else {
+            max
+        };
         // One end given alone moves the other out of its way.
         let (min, max) = match (self.request.min_threads, self.request.max_threads) {
             (None, None) => (min, max),
@@ -365,9 +376,10 @@ impl Advisor {
             max,
             others: self.others,
             convert: self.request.convert,
-            passive: self.detected.knobs().wait_policy,
+            passive: knobs.wait_policy,
             objective: self.request.objective,
-            budget_ns: u64::try_from(self.request.budget.as_nanos()).unwrap_or(u64::MAX),
+            budget_ns: u64::try_from(self.request.budget.mul_f64(WINDOWS_PART).as_nanos())
+                .unwrap_or(u64::MAX),
             ..space
         }
     }
@@ -409,7 +421,7 @@ impl Advisor {
                 LOOK_BEFORE_RECALL.as_secs_f64(),
                 LOOK_BEFORE_SEARCH.as_secs_f64(),
             );
-            self.others = (self.others * short + load.others * long) / (short + long);
+            self.others = (self.others * short + load.others() * long) / (short + long);
         }
     }
 

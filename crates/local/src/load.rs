@@ -1,16 +1,29 @@
 //! What other programs use now: the number that a choice beside neighbours depends on.
 
-use corewise_decide::reading::MachineReading;
+use corewise_decide::reading::{CpuReading, MachineReading};
 use corewise_machine::{Error, HostReader, Root};
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// How busy others keep a set of CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
+    /// Each CPU, and the part of it that others use (1.0 = all of it).
+    pub cpus: Vec<(u32, f64)>,
+}
+
+impl Load {
     /// CPUs that others use (1.0 = one CPU busy).
-    pub others: f64,
+    pub fn others(&self) -> f64 {
+        self.cpus.iter().map(|c| c.1).sum()
+    }
+
+    /// The CPUs, idlest first; of equals the one with the lower number.
+    pub fn idlest_first(&self) -> Vec<u32> {
+        let mut cpus = self.cpus.clone();
+        cpus.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        cpus.into_iter().map(|c| c.0).collect()
+    }
 }
 
 /// Looks at `cpus` for `span`. Kernel ticks are 10 ms: below 30 ms the answer is rough.
@@ -29,21 +42,26 @@ pub fn measure(cpus: &[u32], span: Duration) -> Result<Load, Error> {
 fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Load {
     let earlier: HashMap<u32, _> = before.cpus.iter().map(|c| (c.cpu, c)).collect();
     let span = after.time_ns.saturating_sub(before.time_ns).max(1) as f64;
-    let others = after
-        .cpus
-        .iter()
-        .filter(|c| cpus.contains(&c.cpu))
-        .filter_map(|c| earlier.get(&c.cpu).map(|old| (old, c)))
+    let busy = |cpu: &CpuReading| {
         // Idle time is exact where the tick stops on idle CPUs; busy time is counted in ticks.
-        .map(|(old, c)| (1.0 - c.idle_ns.saturating_sub(old.idle_ns) as f64 / span).clamp(0.0, 1.0))
-        .sum();
-    Load { others }
+        let idle = earlier
+            .get(&cpu.cpu)
+            .map_or(0, |old| cpu.idle_ns.saturating_sub(old.idle_ns));
+        (1.0 - idle as f64 / span).clamp(0.0, 1.0)
+    };
+    Load {
+        cpus: after
+            .cpus
+            .iter()
+            .filter(|c| cpus.contains(&c.cpu))
+            .map(|c| (c.cpu, busy(c)))
+            .collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_decide::reading::CpuReading;
 
     #[test]
     fn only_the_named_cpus_count() {
@@ -61,6 +79,7 @@ mod tests {
             ..MachineReading::default()
         };
         let load = between(&at(0, [0; 3]), &at(100, [100, 40, 0]), &[0, 1]);
-        assert!((load.others - 0.6).abs() < 1e-9, "{load:?}");
+        assert!((load.others() - 0.6).abs() < 1e-9, "{load:?}");
+        assert_eq!(load.idlest_first(), [0, 1]);
     }
 }

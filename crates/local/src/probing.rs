@@ -1,7 +1,6 @@
 //! Making one probe: starting the program in its sandbox, reading it as the watch asks, ending it.
 
-use corewise_decide::reading::MachineReading;
-use corewise_decide::watch::{Detail, Watch, WatchPlan, WatchStep, Watched};
+use corewise_decide::watch::{Watch, WatchPlan, WatchStep, Watched};
 use corewise_launch::probe::Probe;
 use corewise_launch::runtimes::{Detected, Surroundings, from_mapped};
 use corewise_launch::sandbox::Sandbox;
@@ -10,6 +9,7 @@ use corewise_launch::template::{Template, TemplateError};
 use corewise_machine::program::{self, MonitorOptions, ProgramMonitor, Sensing};
 use corewise_machine::{HostReader, Root};
 use rustix::time::{ClockId, clock_gettime};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Why a probe could not be made.
@@ -118,8 +118,7 @@ impl<'a> Prober<'a> {
             .template
             .resolve(&setting, &self.detected, self.surroundings)?;
         let mut probe = Probe::start(self.sandbox, &resolved.command, self.stdin)?;
-        let root_pid = probe.root_pid();
-        let mut monitor = ProgramMonitor::attach(root_pid, MonitorOptions::default())?;
+        let mut monitor = ProgramMonitor::attach(probe.root_pid(), MonitorOptions::default())?;
         self.lock_method = method(monitor.lock_method());
         self.spin_method = method(&monitor.spin_method());
         let mut host = HostReader::open(&Root::system())?;
@@ -128,8 +127,8 @@ impl<'a> Prober<'a> {
         let mut watch = Watch::new(plan, now_ns());
         let mut step = watch.first_look();
         let watched = loop {
-            let (at_ns, detail) = match step {
-                WatchStep::Look { at_ns, detail } => (at_ns, detail),
+            let at_ns = match step {
+                WatchStep::Look { at_ns } => at_ns,
                 WatchStep::Finished(watched) => break *watched,
             };
             let wait = Duration::from_nanos(at_ns.saturating_sub(now_ns()));
@@ -144,30 +143,27 @@ impl<'a> Prober<'a> {
                 }
                 break watched;
             }
-            if detail == Detail::Full {
-                self.see_libraries(root_pid);
+            step = watch.on_reading(monitor.sample(program::Detail::Full)?, host.read()?);
+            if watch.is_open() {
+                self.see_libraries(&monitor, probe.root_pid());
             }
-            step = match detail {
-                Detail::Light => watch.on_reading(
-                    monitor.sample(program::Detail::Light)?,
-                    MachineReading::default(),
-                ),
-                Detail::Full => {
-                    watch.on_reading(monitor.sample(program::Detail::Full)?, host.read()?)
-                }
-            };
         };
         probe.kill();
         Ok(watched)
     }
 
     /// Interpreters load runtimes later: by the time that the program is parallel, they are mapped.
-    fn see_libraries(&mut self, root_pid: i32) {
+    /// The sandbox's own first process is not the program.
+    fn see_libraries(&mut self, monitor: &ProgramMonitor, sandbox_pid: i32) {
         if self.detected.unknown_libraries() {
-            let mapped: Vec<std::path::PathBuf> = {
-                let _ = root_pid;
-                Vec::new()
-            };
+            let mapped: Vec<PathBuf> = monitor
+                .processes()
+                .into_iter()
+                .filter(|&pid| pid != sandbox_pid)
+                // A process that has just ended has no libraries.
+                .filter_map(|pid| program::mapped_libraries(pid).ok())
+                .flatten()
+                .collect();
             self.detected = self.detected.clone().merge(from_mapped(mapped));
         }
     }

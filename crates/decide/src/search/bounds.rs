@@ -32,7 +32,7 @@ const NEIGHBOUR_MIN: f64 = 0.25;
 /// A fitted curve may be wrong by this much before a setting is ruled out because of it.
 const FIT_TOLERANCE: f64 = 1.10;
 
-/// A program whose critical threads are blocked on locks for this part of their time will hardly gain
+/// A program whose critical threads are blocked on locks for this part of their time gains nothing
 /// from more threads.
 const CONTENDED: f64 = 0.3;
 
@@ -89,9 +89,10 @@ impl BoundSearch {
         Step::Try(Trial { setting, extent })
     }
 
+    /// CPUs that others use. Windows have seen them longer than the look before the search did.
     fn others(&self) -> f64 {
         let seen = self.seen.iter().map(|p| p.others);
-        seen.fold(self.space.others, f64::max)
+        seen.reduce(f64::max).unwrap_or(self.space.others)
     }
 
     fn most_threads(&self) -> u32 {
@@ -150,12 +151,13 @@ impl BoundSearch {
             // More threads could win CPU time from the neighbours: nothing is known of how much.
             return capacity;
         }
-        let mut idle = seen.idle;
-        if candidate.threads > seen.setting.threads && seen.lock >= CONTENDED {
-            // Threads that queue for locks leave CPUs idle that more threads cannot use.
-            idle *= 1.0 - seen.lock;
+        if candidate.threads <= seen.setting.threads || candidate.wait != seen.setting.wait {
+            return capacity.min(seen.useful() + seen.wasted() + seen.idle);
         }
-        capacity.min(seen.useful() + seen.wasted() + idle)
+        // More threads of the same kind use what is idle; they do not make the others stop spinning.
+        // Where critical threads queue for locks, they would only join the queue.
+        let free_of_locks = (1.0 - seen.lock / CONTENDED).max(0.0);
+        capacity.min(seen.useful() + seen.idle * free_of_locks)
     }
 
     /// How fast `candidate` could be at best, in the unit of `measure`.
@@ -302,11 +304,7 @@ impl Search for BoundSearch {
                 self.decide()
             }
             Outcome::Unseen(NoProfile::NeverParallel) if self.seen.is_empty() => {
-                if self.first.threads > 1 {
-                    super::never_parallel(&self.space)
-                } else {
-                    super::plain(&self.space, StopReason::NeverParallel)
-                }
+                super::never_parallel(&self.space)
             }
             Outcome::Unseen(NoProfile::TooShort) if self.seen.is_empty() => {
                 if self.whole_run.is_some() {
@@ -337,7 +335,9 @@ fn first_setting(space: &Space) -> Setting {
         Objective::Share => Setting::threads(idle_cpus(space)),
         Objective::Speed => {
             let prior = space.prior.filter(|p| {
-                (space.min..=space.max).contains(&p.threads)
+                // One thread does not show where the program becomes parallel.
+                p.threads > 1
+                    && (space.min..=space.max).contains(&p.threads)
                     && (p.wait == WaitPolicy::Default || space.passive)
             });
             prior.unwrap_or(Setting::threads(space.one_per_cpu()))

@@ -1,13 +1,15 @@
 //! How many parallel regions a program has entered: a measure of its progress that does not depend
 //! on its number of threads.
 //!
-//! Each OpenMP library has a few functions that every parallel region enters through. Once such a
-//! library appears among a process's mappings, the kernel counts the calls (uprobes, as perf
-//! events that only count) in each of its threads: some microseconds for each region. Regions that
-//! a program enters before the library is found, or a thread before it is, are not counted.
+//! Each OpenMP library has a function that most parallel regions enter through. Once such a library
+//! appears among a process's mappings, the kernel counts the calls (uprobes, as perf events that
+//! only count) in its first thread: some microseconds for each region. Regions entered before the
+//! library is found, from other threads, or as combined loops with a dynamic schedule are not
+//! counted: progress needs a steady sample of the regions, not all of them.
 //!
-//! Uprobe events cannot be inherited (see [`Counter::calls`]), so new threads get their own as they
-//! are seen, first threads of processes first: nearly always one thread enters all regions.
+//! All of them would be dear. Uprobe events cannot be inherited (see [`Counter::calls`]), and closing
+//! each one takes the kernel about 0.1 s, one after the other: so there are few, and they are closed
+//! in the background.
 
 use std::collections::HashSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -24,9 +26,9 @@ use super::maps;
 use super::perf::Counter;
 use crate::root::Root;
 
-/// More events than this are not open at a time: of a program with many threads, those that were
+/// More events than this are not open at a time: of a program with many processes, those that were
 /// seen last are not counted.
-const MOST_EVENTS: usize = 128;
+const MOST_EVENTS: usize = 32;
 
 /// A process whose mappings changed is looked at again after this time, in nanoseconds.
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -57,7 +59,7 @@ pub(super) struct RegionSensor {
 type FileKey = (u64, u64);
 
 /// What is known of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Process {
     /// Its size when its mappings were read, which changes when they do, as text.
     size: Vec<u8>,
@@ -105,14 +107,15 @@ impl RegionSensor {
     /// that did not change, up to 200 µs for others.
     pub(super) fn look(&mut self, time_ns: u64, threads: &[(i32, i32)], always: bool) {
         let living: HashSet<i32> = threads.iter().map(|(_, tid)| *tid).collect();
-        self.counters.retain(|tid, counters| {
-            let lives = living.contains(tid);
-            if !lives {
-                self.events -= counters.len();
-                self.ended += counters.iter().map(Counter::read).sum::<u64>();
-            }
-            lives
-        });
+        let gone: Vec<i32> = self
+            .counters
+            .keys()
+            .filter(|tid| !living.contains(tid))
+            .copied()
+            .collect();
+        for tid in gone {
+            self.forget(tid);
+        }
         let processes: HashSet<i32> = threads.iter().map(|(pid, _)| *pid).collect();
         self.processes.retain(|pid, _| processes.contains(pid));
         for pid in processes {
@@ -121,9 +124,7 @@ impl RegionSensor {
         if self.libraries.is_empty() {
             return;
         }
-        let first = threads.iter().filter(|(pid, tid)| pid == tid);
-        let others = threads.iter().filter(|(pid, tid)| pid != tid);
-        for (pid, tid) in first.chain(others) {
+        for (pid, tid) in threads.iter().filter(|(pid, tid)| pid == tid) {
             if let Err(error) = self.count_thread(*pid, *tid) {
                 self.failure = Some(error);
                 return;
@@ -156,22 +157,25 @@ impl RegionSensor {
                 Err(error) => self.failure = Some(format!("{}: {error}", file.display())),
             }
         }
-        let process = self.processes.entry(pid).or_default();
-        if process.libraries != libraries {
-            // Threads that had no library, or those of another program, are looked at again.
-            for (tid, counters) in &mut self.counters {
-                if counters.is_empty() || *tid == pid {
-                    self.events -= counters.len();
-                    self.ended += counters.drain(..).map(|c| c.read()).sum::<u64>();
-                }
-            }
-            self.counters.retain(|_, counters| !counters.is_empty());
+        let known = self.processes.get(&pid).map(|p| &p.libraries);
+        if known != Some(&libraries) {
+            // It had no library, or those of another program: its thread is looked at again.
+            self.forget(pid);
         }
-        *process = Process {
+        let process = Process {
             size,
             looked_ns: time_ns,
             libraries,
         };
+        self.processes.insert(pid, process);
+    }
+
+    /// Keeps what a thread's events counted, and closes them.
+    fn forget(&mut self, tid: i32) {
+        let counters = self.counters.remove(&tid).unwrap_or_default();
+        self.events -= counters.len();
+        self.ended += counters.iter().map(Counter::read).sum::<u64>();
+        close_in_background(counters);
     }
 
     fn library(&mut self, path: &Path) -> io::Result<(FileKey, CString)> {
@@ -215,6 +219,21 @@ impl RegionSensor {
         self.counting |= !counters.is_empty();
         self.counters.insert(tid, counters);
         Ok(())
+    }
+}
+
+impl Drop for RegionSensor {
+    fn drop(&mut self) {
+        close_in_background(self.counters.drain().flat_map(|(_, c)| c).collect());
+    }
+}
+
+/// Closes events without making anybody wait. Where no thread can be had, they are closed here.
+fn close_in_background(counters: Vec<Counter>) {
+    if !counters.is_empty() {
+        let closer = std::thread::Builder::new().name("close uprobes".to_owned());
+        // An error drops the closure, and with it the events.
+        let _ = closer.spawn(move || drop(counters));
     }
 }
 
@@ -263,18 +282,9 @@ fn after_landing(file: &[u8], offset: u64) -> u64 {
     if marked { offset + 4 } else { offset }
 }
 
-/// Whether calling a function of this name enters one parallel region.
+/// Whether calling a function of this name enters one parallel region, as most regions do.
 fn enters_region(name: &str) -> bool {
-    match name {
-        "GOMP_parallel"
-        | "GOMP_parallel_start"
-        | "GOMP_parallel_sections"
-        | "GOMP_parallel_reductions"
-        | "__kmpc_fork_call"
-        | "__kmpc_fork_call_if" => true,
-        // libgomp's combined loops. Those that end in `_start` are what gcc before 4.9 used.
-        _ => name.starts_with("GOMP_parallel_loop_") && !name.ends_with("_start"),
-    }
+    matches!(name, "GOMP_parallel" | "__kmpc_fork_call")
 }
 
 #[cfg(test)]

@@ -185,17 +185,33 @@ fn share_on_a_full_machine_still_runs_one_thread() {
 }
 
 #[test]
-fn what_past_runs_suggest_is_tried_first() {
-    let space = Space {
-        prior: Some(Setting::threads(1)),
-        others: 1.0,
-        ..Space::for_cpus(2.0)
+fn what_past_runs_suggest_is_tried_first_unless_it_is_one_thread() {
+    let program = |s: Setting| {
+        let busy = f64::from(s.threads).min(4.0);
+        profile(s, busy, 0.0, 4.0 - busy, 0.0)
     };
-    let (tried, _) = run(space, &|s| match s.threads {
-        1 => profile(s, 1.0, 0.0, 0.0, 1.0),
-        _ => profile(s, 1.3, 1.0, 0.0, 0.7),
+    for (prior, first) in [(3, 3), (1, 4), (99, 4)] {
+        let space = Space {
+            prior: Some(Setting::threads(prior)),
+            ..Space::for_cpus(4.0)
+        };
+        let (tried, choice) = run(space, &program);
+        assert_eq!(tried[0], Setting::threads(first));
+        assert_eq!(choice.setting, Setting::threads(4), "{tried:?}");
+    }
+}
+
+#[test]
+fn on_one_cpu_one_thread_is_enough_when_it_keeps_it_busy() {
+    let (tried, choice) = run(Space::for_cpus(1.0), &|s| profile(s, 0.99, 0.0, 0.0, 0.0));
+    assert_eq!(tried, [Setting::threads(1)]);
+    assert_eq!(choice.setting, Setting::threads(1));
+    // Waiting for a disk, it leaves the CPU idle that a second thread can use.
+    let (_, choice) = run(Space::for_cpus(1.0), &|s| {
+        let busy = 0.5 * f64::from(s.threads);
+        profile(s, busy, 0.0, 1.0 - busy, 0.0)
     });
-    assert_eq!(tried[0], Setting::threads(1));
+    assert_eq!(choice.setting, Setting::threads(2));
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! A program with known behaviour, a folder of its own for each test, and the command.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The made program, compiled once.
+pub fn made() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/made.c");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Tests of several binaries may compile it at the same time.
+        let name = format!("made-{}", std::process::id());
+        let program = folder.join(name);
+        let compiler = Command::new("cc")
+            .args(["-O1", "-pthread", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .status()
+            .expect("a C compiler is part of what scripts/setup installs");
+        assert!(compiler.success());
+        program
+    })
+}
+
+/// A folder with a history of its own.
+pub struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn history(&self) -> PathBuf {
+        self.path().join("state/history.sqlite")
+    }
+
+    /// `corewise` with `args`, run in this folder.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
+        command
+            .args(args)
+            .current_dir(self.path())
+            .env("COREWISE_HISTORY", self.history())
+            .env_remove("OMP_NUM_THREADS")
+            .stdin(std::process::Stdio::null());
+        command
+    }
+
+    pub fn corewise(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+}
+
+/// Standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Standard output as JSON.
+pub fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {output:?}"))
+}
+
+/// Whether probes can be sandboxed here; says so if not.
+pub fn sandbox_or_skip() -> bool {
+    match corewise_launch::Sandbox::availability() {
+        corewise_launch::Availability::Full { .. } => true,
+        corewise_launch::Availability::Unavailable { why } => {
+            eprintln!("skipped: no sandbox here: {why}");
+            false
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `corewise tune` on a program made for it.
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod common;
+
+use common::{Place, json, made, sandbox_or_skip, stderr};
+
+fn made_path() -> &'static str {
+    made().to_str().unwrap()
+}
+
+#[test]
+fn a_program_that_shares_its_work_out_is_given_threads_and_the_object_has_the_promised_keys() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let output = Place::new().corewise(&["tune", "--json", "--", made_path(), "work", "{threads}"]);
+    let object = json(&output);
+    for key in [
+        "chosen",
+        "algorithm",
+        "stop_reason",
+        "search_seconds",
+        "probes",
+    ] {
+        assert!(object.get(key).is_some(), "{key} is missing in {object:#}");
+    }
+    let probe = &object["probes"][0];
+    for key in [
+        "threads",
+        "seconds",
+        "cpu_util",
+        "lock",
+        "vcx_rate",
+        "migration_rate",
+    ] {
+        assert!(probe.get(key).is_some(), "{key} is missing in {probe:#}");
+    }
+    assert!(object["chosen"].as_u64().unwrap() >= 1);
+}
+
+#[test]
+fn the_search_that_is_asked_for_is_used() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let output = Place::new().corewise(&[
+        "tune",
+        "--json",
+        "--algorithm",
+        "thread-reinforcer",
+        "--max-threads",
+        "3",
+        "--",
+        made_path(),
+        "work",
+        "{threads}",
+    ]);
+    let object = json(&output);
+    assert_eq!(object["algorithm"], "thread-reinforcer");
+    assert!(object["chosen"].as_u64().unwrap() <= 3);
+}
+
+#[test]
+fn a_program_that_never_is_parallel_is_told_so_and_gets_one_thread() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    // It ignores the number that it is given.
+    let output = Place::new().corewise(&[
+        "tune",
+        "--json",
+        "--startup-limit",
+        "1",
+        "--",
+        made_path(),
+        "serial",
+        "{threads}",
+    ]);
+    let object = json(&output);
+    assert_eq!(object["chosen"], 1, "{object:#}");
+    // On one effective CPU the only probe has one thread anyway.
+    if object["effective_cpus"].as_f64().unwrap() > 1.0 {
+        assert_eq!(object["stop_reason"], "never-parallel", "{object:#}");
+    }
+}
+
+#[test]
+fn probes_change_no_file() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    for name in ["overwritten", "appended", "renamed", "deleted"] {
+        std::fs::write(place.path().join(name), name).unwrap();
+    }
+    let output = place.corewise(&["tune", "--", made_path(), "write", "{threads}"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in ["overwritten", "appended", "renamed", "deleted"] {
+        let text = std::fs::read_to_string(place.path().join(name)).unwrap();
+        assert_eq!(text, name);
+    }
+    assert!(!place.path().join("created").exists());
+    assert!(!place.path().join("renamed.new").exists());
+}
+
+#[test]
+fn a_program_that_fails_in_its_probe_is_quoted() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let output = Place::new().corewise(&["tune", "--", made_path(), "fail", "{threads}"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("made: this always fails"), "{text}");
+    assert!(text.contains("exit code 3"), "{text}");
+}
+
+#[test]
+fn without_a_placeholder_or_a_runtime_the_error_says_what_to_write() {
+    let output = Place::new().corewise(&["tune", "--", made_path(), "serial"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("{threads}"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_empty_range_is_bad_usage() {
+    let output = Place::new().corewise(&[
+        "tune",
+        "--min-threads",
+        "4",
+        "--max-threads",
+        "2",
+        "--",
+        made_path(),
+        "work",
+        "{threads}",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--min-threads"));
+}
+
+#[test]
+fn the_number_that_the_user_fixed_is_the_users() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let python = ["python3", "/usr/bin/python3"]
+        .iter()
+        .find(|p| std::process::Command::new(p).arg("-V").output().is_ok());
+    let Some(python) = python else {
+        eprintln!("skipped: no python3");
+        return;
+    };
+    let place = Place::new();
+    let mut command = place.command(&[
+        "run",
+        "--",
+        python,
+        "-c",
+        "import os; print(os.environ.get('OMP_NUM_THREADS'))",
+    ]);
+    let output = command.env("OMP_NUM_THREADS", "3").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "3");
+}
+
+#[test]
+fn a_report_is_one_page_with_nothing_from_outside() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    let output = place.corewise(&[
+        "tune",
+        "--report",
+        "report.html",
+        "--",
+        made_path(),
+        "work",
+        "{threads}",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(place.path().join("report.html")).unwrap();
+    assert!(page.contains("<svg"), "{page}");
+    assert!(
+        !page.contains("http://") && !page.contains("https://"),
+        "{page}"
+    );
+}
+
+#[test]
+fn without_a_sandbox_tune_refuses_and_run_goes_by_rule() {
+    // A user namespace in which no further one can be made, and no right to mount.
+    let place = Place::new();
+    let in_a_container = |args: &[&str]| {
+        let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv \
+                      --bounding-set=-all --inh-caps=-all --no-new-privs \"$@\"";
+        std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "sh", "-c", script, "sh"])
+            .arg(env!("CARGO_BIN_EXE_corewise"))
+            .args(args)
+            .env("COREWISE_HISTORY", place.history())
+            .current_dir(place.path())
+            .output()
+            .unwrap()
+    };
+    if !in_a_container(&["--version"]).status.success() {
+        eprintln!("skipped: no user namespaces here");
+        return;
+    }
+    let tuned = in_a_container(&["tune", "--", made_path(), "work", "{threads}"]);
+    assert_eq!(tuned.status.code(), Some(1), "{}", stderr(&tuned));
+    assert!(
+        stderr(&tuned).contains("--unsafe-probes"),
+        "{}",
+        stderr(&tuned)
+    );
+
+    let waived = in_a_container(&[
+        "tune",
+        "--unsafe-probes",
+        "--json",
+        "--",
+        made_path(),
+        "work",
+        "{threads}",
+    ]);
+    assert!(json(&waived)["chosen"].as_u64().unwrap() >= 1);
+
+    let ran = in_a_container(&["run", "--", made_path(), "work", "{threads}"]);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+}
