@@ -18,8 +18,8 @@ pub mod stats;
 // The experiments.
 pub mod busy_neighbour;
 pub mod catalogue_check;
-pub mod readings;
 pub mod probes_harmless;
+pub mod readings;
 pub mod tune_real;
 
 use experiment::Experiment;
