@@ -83,6 +83,9 @@ struct thread {
 	__u64 voluntary;
 	__u64 involuntary;
 	__u64 migrations;
+	__u64 run_ns;
+	__u64 utime;
+	__u64 stime;
 };
 
 // One thread that has ended, with all that it used.
@@ -176,7 +179,8 @@ static __always_inline void end(struct task_struct *task, __s64 *count)
 		.cpu_wait_ns = task->sched_info.run_delay,
 		.utime = task->utime,
 		.stime = task->stime,
-		.voluntary = task->nvcsw,
+		// This last switch is not one that the program made.
+		.voluntary = task->nvcsw ? task->nvcsw - 1 : 0,
 		.involuntary = task->nivcsw,
 		.migrations = task->se.nr_migrations,
 		.lock_ns = thread ? thread->lock_ns : 0,
@@ -230,12 +234,18 @@ int switched(__u64 *ctx)
 		thread->voluntary = prev->nvcsw;
 		thread->involuntary = prev->nivcsw;
 		thread->migrations = prev->se.nr_migrations;
+		thread->run_ns = prev->se.sum_exec_runtime;
+		thread->utime = prev->utime;
+		thread->stime = prev->stime;
 	} else {
 		struct thread fresh = {
 			.since_ns = since,
 			.voluntary = prev->nvcsw,
 			.involuntary = prev->nivcsw,
 			.migrations = prev->se.nr_migrations,
+			.run_ns = prev->se.sum_exec_runtime,
+			.utime = prev->utime,
+			.stime = prev->stime,
 		};
 		bpf_map_update_elem(&threads, &tid, &fresh, BPF_NOEXIST);
 	}

@@ -30,7 +30,7 @@ const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The BPF programs, watching one tree. They are gone when this is dropped.
 pub(super) struct KernelWatch {
-    threads: HashMap<MapData, i32, [u64; 5]>,
+    threads: HashMap<MapData, i32, [u64; 8]>,
     watched: HashMap<MapData, i32, i64>,
     ends: RingBuf<MapData>,
     totals: Array<MapData, [u64; 11]>,
@@ -49,6 +49,9 @@ pub(super) struct Noted {
     pub(super) voluntary: u64,
     pub(super) involuntary: u64,
     pub(super) migrations: u64,
+    /// Run time when it left a CPU last, and the kernel's part of it.
+    pub(super) run_ns: u64,
+    pub(super) system_ns: u64,
 }
 
 impl std::fmt::Debug for KernelWatch {
@@ -75,6 +78,9 @@ impl KernelWatch {
                         .to_owned(),
                 );
             }
+        }
+        if !may_load() {
+            return Err("BPF needs root or CAP_BPF and CAP_PERFMON".to_owned());
         }
         let btf = kernel_types()?;
         let refused = |what: &str, error: &dyn std::error::Error| {
@@ -148,6 +154,9 @@ impl KernelWatch {
             thread.voluntary_switches.unwrap_or(0),
             thread.involuntary_switches.unwrap_or(0),
             thread.migrations.unwrap_or(0),
+            0,
+            0,
+            0,
         ];
         // A full map only means that this wait is not counted; an entry that is there by now is
         // the kernel's own.
@@ -163,8 +172,16 @@ impl KernelWatch {
     /// What the kernel noted of a thread; `None` if it has not left a CPU since it is watched.
     /// Costs about 0.5 µs.
     pub(super) fn thread(&self, tid: i32, time_ns: u64) -> Option<Noted> {
-        let [lock_ns, since_ns, voluntary, involuntary, migrations] =
-            self.threads.get(&tid, 0).ok()?;
+        let [
+            lock_ns,
+            since_ns,
+            voluntary,
+            involuntary,
+            migrations,
+            run_ns,
+            user,
+            system,
+        ] = self.threads.get(&tid, 0).ok()?;
         let present = match since_ns {
             0 => 0,
             since_ns => time_ns.saturating_sub(since_ns),
@@ -174,6 +191,8 @@ impl KernelWatch {
             voluntary,
             involuntary,
             migrations,
+            run_ns,
+            system_ns: system_ns(run_ns, user, system),
         })
     }
 
@@ -213,6 +232,20 @@ impl KernelWatch {
     }
 }
 
+/// Whether this process has the capabilities, as a quick answer before the costly preparations:
+/// if this cannot be found out, the kernel will say.
+fn may_load() -> bool {
+    const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON: u64 = 1 << 38;
+    const BPF: u64 = 1 << 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let Some(effective) = status.lines().find_map(|l| l.strip_prefix("CapEff:")) else {
+        return true;
+    };
+    let set = u64::from_str_radix(effective.trim(), 16).unwrap_or(u64::MAX);
+    set & SYS_ADMIN != 0 || (set & PERFMON != 0 && set & BPF != 0)
+}
+
 /// The kernel's type information, parsed once.
 fn kernel_types() -> Result<&'static Btf, String> {
     static TYPES: OnceLock<Result<Btf, String>> = OnceLock::new();
@@ -239,6 +272,15 @@ fn ended(record: &[u8]) -> Option<ThreadReading> {
     Some(reading_of(tgid, tid, fields))
 }
 
+/// The kernel's part of a run time. As the kernel does it: what was counted by ticks (`user`,
+/// `system`) gives only the proportion, the run time is exact.
+fn system_ns(run_ns: u64, user: u64, system: u64) -> u64 {
+    match user.checked_add(system) {
+        Some(0) | None => 0,
+        Some(both) => (u128::from(run_ns) * u128::from(system) / u128::from(both)) as u64,
+    }
+}
+
 fn reading_of(pid: i32, tid: i32, fields: [u64; 8]) -> ThreadReading {
     let [
         run_ns,
@@ -250,11 +292,7 @@ fn reading_of(pid: i32, tid: i32, fields: [u64; 8]) -> ThreadReading {
         migrations,
         lock_ns,
     ] = fields;
-    // As the kernel does it: ticks give only the proportion, the run time is exact.
-    let system_ns = match user.checked_add(system) {
-        Some(0) | None => 0,
-        Some(both) => (u128::from(run_ns) * u128::from(system) / u128::from(both)) as u64,
-    };
+    let system_ns = system_ns(run_ns, user, system);
     ThreadReading {
         pid,
         tid,

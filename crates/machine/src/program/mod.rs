@@ -5,10 +5,10 @@
 //! the program; the kernel's counting costs it a fraction of a percent.
 //!
 //! What is read how often decides the cost. Run and wait time cost 0.7 µs a thread and are read at
-//! every sample ([`Detail::Light`]); user and system time cost another 2.4 µs, switches and
-//! migrations 0.5 µs where BPF notes them and 13 µs where they come from /proc (then only for
-//! threads that have run since), and are read at [`Detail::Full`] samples. Listings of threads are
-//! left out while the kernel's link counts say that nothing changed.
+//! every sample ([`Detail::Light`]). The other counters are read at [`Detail::Full`] samples: they
+//! cost 0.5 µs a thread where BPF notes them (and 2.4 µs for a thread that runs just then), 15 µs
+//! where they come from /proc. Listings of threads are left out while the kernel's link counts say
+//! that nothing changed.
 //!
 //! Time on a CPU is up to one tick (1 to 10 ms) late for a thread that runs at this moment.
 //!
@@ -100,7 +100,7 @@ pub enum Detail {
     /// Run and wait time only; all optional counters of the reading are `None`. About 1 µs a
     /// thread.
     Light,
-    /// Everything. About 5 µs a thread with BPF, 20 µs without.
+    /// Everything. About 2 µs a thread with BPF, 20 µs without.
     Full,
 }
 
@@ -210,11 +210,18 @@ impl ProgramMonitor {
         table.read(time_ns, |thread, budget, kernel| {
             let mut fate = thread.read_light(budget);
             if full && fate == Fate::Lives {
-                fate = thread.read_times(budget, ns_per_tick);
                 match kernel.and_then(|k| k.thread(thread.reading.tid, time_ns)) {
-                    Some(noted) => thread.take_noted(noted),
-                    None if fate == Fate::Lives => fate = thread.read_switches(budget),
-                    None => {}
+                    Some(noted) => {
+                        if !thread.take_noted(noted) {
+                            fate = thread.read_times(budget, ns_per_tick);
+                        }
+                    }
+                    None => {
+                        fate = thread.read_times(budget, ns_per_tick);
+                        if fate == Fate::Lives {
+                            fate = thread.read_switches(budget);
+                        }
+                    }
                 }
                 if kernel.is_some() {
                     thread.reading.lock_ns.get_or_insert(0);

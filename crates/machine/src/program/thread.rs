@@ -66,8 +66,12 @@ impl Thread {
             Read::Refused => {}
             Read::Text(text) => {
                 if let Some(stat) = parse::stat(text) {
-                    self.reading.user_ns = Some(stat.user_ticks * ns_per_tick);
-                    self.reading.system_ns = Some(stat.system_ticks * ns_per_tick);
+                    let reading = &mut self.reading;
+                    // Ticks are coarser than what the kernel noted before.
+                    let user_ns = stat.user_ticks * ns_per_tick;
+                    let system_ns = stat.system_ticks * ns_per_tick;
+                    reading.user_ns = Some(user_ns.max(reading.user_ns.unwrap_or(0)));
+                    reading.system_ns = Some(system_ns.max(reading.system_ns.unwrap_or(0)));
                 }
             }
         }
@@ -104,8 +108,9 @@ impl Thread {
         Fate::Lives
     }
 
-    /// Takes what the kernel noted, at no cost of its own.
-    pub(super) fn take_noted(&mut self, noted: Noted) {
+    /// Takes what the kernel noted, at no cost of its own. False if the thread has run since, so
+    /// that its user and system time are to be read.
+    pub(super) fn take_noted(&mut self, noted: Noted) -> bool {
         let reading = &mut self.reading;
         // What was read from /proc may be newer.
         let newer = |known: Option<u64>, noted: u64| Some(noted.max(known.unwrap_or(0)));
@@ -113,6 +118,13 @@ impl Thread {
         reading.voluntary_switches = newer(reading.voluntary_switches, noted.voluntary);
         reading.involuntary_switches = newer(reading.involuntary_switches, noted.involuntary);
         reading.migrations = newer(reading.migrations, noted.migrations);
+        let complete = noted.run_ns == reading.run_ns;
+        if complete {
+            let user_ns = noted.run_ns.saturating_sub(noted.system_ns);
+            reading.user_ns = newer(reading.user_ns, user_ns);
+            reading.system_ns = newer(reading.system_ns, noted.system_ns);
+        }
+        complete
     }
 
     /// Brings the estimate of lock time up to date. Costs about 2 µs if the thread did anything.
