@@ -109,23 +109,25 @@ impl BoundSearch {
     fn candidates(&self, fit: Option<&Usl>) -> Vec<Setting> {
         let cpus = self.space.one_per_cpu();
         let most = self.most_threads();
-        let left_free = (self.space.cpus - self.others()).round().max(1.0) as u32;
-        let mut numbers = vec![
-            1,
-            cpus / 8,
-            cpus / 4,
-            cpus / 2,
-            cpus - cpus / 4,
-            cpus.saturating_sub(1),
-            left_free,
-            cpus,
-            cpus + cpus / 2,
-            2 * cpus,
-        ];
+        let mut numbers = vec![cpus / 2, cpus, cpus + cpus / 2, 2 * cpus];
+        if self.others() >= NEIGHBOUR_MIN {
+            numbers.push((self.space.cpus - self.others()).round().max(1.0) as u32);
+        }
+        // Big steps first: two points close together tell nothing of the curve. With one, or on a
+        // machine where all steps are small, the rest.
         if let Some(fit) = fit {
             let peak = (self.space.min..=most)
                 .max_by(|&a, &b| fit.speed(a).total_cmp(&fit.speed(b)).then(b.cmp(&a)));
             numbers.extend(peak);
+        }
+        if fit.is_some() || cpus <= 4 {
+            numbers.extend([
+                1,
+                cpus / 8,
+                cpus / 4,
+                cpus - cpus / 4,
+                cpus.saturating_sub(1),
+            ]);
         }
         numbers.retain(|n| (self.space.min..=most).contains(n));
         numbers.sort_unstable();
@@ -195,7 +197,7 @@ impl BoundSearch {
             .filter(|p| p.setting.wait == WaitPolicy::Default)
             .map(|p| (p.setting.threads, measure.speed(p)))
             .collect();
-        let fit = Usl::fit(&points);
+        let fit = curve(&points);
         let best_speed = measure.speed(&best);
         let next = self
             .candidates(fit.as_ref())
@@ -322,6 +324,16 @@ impl Search for BoundSearch {
             }
         }
     }
+}
+
+/// A curve through the points, if they are far enough apart to show one.
+fn curve(points: &[(u32, f64)]) -> Option<Usl> {
+    let fewest = points.iter().map(|p| p.0).min()?;
+    let most = points.iter().map(|p| p.0).max()?;
+    if most < 2 * fewest {
+        return None;
+    }
+    Usl::fit(points)
 }
 
 /// CPUs that are idle now, as whole threads; never none.
