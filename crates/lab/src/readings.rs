@@ -1,5 +1,6 @@
 //! `readings`: what is read of a program from outside, against what a made program knows of
-//! itself (see [`crate::made`]), and what reading costs.
+//! itself (see [`crate::made`]), and what reading costs. `--only errors` and `--only cost` pick one
+//! part.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -38,9 +39,14 @@ pub fn run(context: &Context) -> Result<Report> {
          reader's own CPU time for 64 threads sampled every 10 ms (each tenth sample full)",
         "the made program and its reader run in the lab's session; nothing else is started",
     );
-    let errors = compare(context, &mut report)?;
-    show_errors(&errors, &mut report);
-    cost(context, &mut report)?;
+    let parts = context.pick(&["errors", "cost"]);
+    if parts.contains(&"errors") {
+        let errors = compare(context, &mut report)?;
+        show_errors(&errors, &mut report);
+    }
+    if parts.contains(&"cost") {
+        cost(context, &mut report)?;
+    }
     Ok(report)
 }
 
