@@ -235,7 +235,7 @@ impl Advisor {
             let resolved = self.resolve(Setting::threads(self.one_per_cpu()))?;
             return Ok(resolved.command);
         }
-        Ok(self.request.template.unchanged()?)
+        self.request.template.unchanged()
     }
 
     /// The result of a past search, if there is one that fits.

@@ -12,10 +12,10 @@
 //!
 //! Time on a CPU is up to one tick (1 to 10 ms) late for a thread that runs at this moment.
 //!
-//! The parts: [`tree`] finds processes, [`table`] keeps the threads and what the ended ones had
-//! used, [`kernel`] and `bpf/` ask the kernel for exact lock time, [`sampled_lock`] estimates it
-//! where that is not allowed, [`spin`], [`perf`] and [`code`] find time that is spent waiting on a
-//! CPU, [`regions`] counts parallel regions.
+//! The parts: `tree` finds processes, `table` keeps the threads and what the ended ones had
+//! used, `kernel` and `bpf/` ask the kernel for exact lock time, `sampled_lock` estimates it
+//! where that is not allowed, `spin`, `perf` and `code` find time that is spent waiting on a
+//! CPU, `regions` counts parallel regions.
 
 mod code;
 mod error;

@@ -1,9 +1,5 @@
 //! `corewise run`: the program's own codes, signals and streams; recalling; and what goes wrong.
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
-
-mod common;
-
-use common::{Place, made, sandbox_or_skip, stderr};
+use crate::common::{Place, made, sandbox_or_skip, stderr};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;

@@ -5,10 +5,10 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 /// The made program, compiled once.
-pub fn made() -> &'static Path {
+pub(crate) fn made() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/made.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/made.c");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         // Tests of several binaries may compile it at the same time.
         let name = format!("made-{}", std::process::id());
@@ -25,27 +25,27 @@ pub fn made() -> &'static Path {
 }
 
 /// A folder with a history of its own.
-pub struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
 impl Place {
-    pub fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place {
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub fn history(&self) -> PathBuf {
+    pub(crate) fn history(&self) -> PathBuf {
         self.path().join("state/history.sqlite")
     }
 
     /// `corewise` with `args`, run in this folder.
-    pub fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
         command
             .args(args)
@@ -56,23 +56,23 @@ impl Place {
         command
     }
 
-    pub fn corewise(&self, args: &[&str]) -> Output {
+    pub(crate) fn corewise(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 }
 
 /// Standard error as text.
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Standard output as JSON.
-pub fn json(output: &Output) -> serde_json::Value {
+pub(crate) fn json(output: &Output) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {output:?}"))
 }
 
 /// Whether probes can be sandboxed here; says so if not.
-pub fn sandbox_or_skip() -> bool {
+pub(crate) fn sandbox_or_skip() -> bool {
     match corewise_launch::Sandbox::availability() {
         corewise_launch::Availability::Full { .. } => true,
         corewise_launch::Availability::Unavailable { why } => {

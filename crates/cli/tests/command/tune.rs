@@ -1,9 +1,5 @@
 //! `corewise tune` on a program made for it.
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
-
-mod common;
-
-use common::{Place, json, made, sandbox_or_skip, stderr};
+use crate::common::{Place, json, made, sandbox_or_skip, stderr};
 
 fn made_path() -> &'static str {
     made().to_str().unwrap()

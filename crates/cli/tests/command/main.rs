@@ -1,0 +1,6 @@
+//! The command from outside, with real programs: one test binary, so that all share one made program.
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+mod common;
+mod run;
+mod tune;
