@@ -1,11 +1,10 @@
 //! `corewise history`: what past searches found, and forgetting it.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use corewise_local::history::{self, Entry, Forget, History, Key, Listing};
 use serde_json::json;
-use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -118,12 +117,8 @@ pub(crate) fn run(args: HistoryArgs) -> Result<ExitCode> {
             }
         }
     };
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(error).context("standard output cannot be written")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    crate::output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn json_text(value: &serde_json::Value) -> String {

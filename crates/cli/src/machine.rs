@@ -1,7 +1,6 @@
 //! `corewise machine`: what this machine is, what we may use of it, what can be read and set here.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -41,11 +40,7 @@ pub(crate) fn run(args: MachineArgs) -> Result<ExitCode> {
         true => serde_json::to_string(&report)? + "\n",
         false => report.text(std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
     };
-    match io::stdout().write_all(text.as_bytes()) {
-        // `corewise machine | head` is no failure.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-        result => result.context("cannot write to standard output")?,
-    }
+    crate::output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,11 +1,12 @@
 //! What people see: colour where it is wanted, progress where there is a terminal.
 
+use anyhow::{Context as _, Result};
 use corewise_decide::setting::Setting;
 use corewise_launch::command::Command;
 use corewise_local::tune::{ProbeRecord, Progress};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 /// Bold on a terminal that wants colour.
@@ -15,6 +16,14 @@ pub(crate) fn bold(text: &str) -> String {
         format!("\x1b[1m{text}\x1b[0m")
     } else {
         text.to_owned()
+    }
+}
+
+/// To standard output. A reader that has seen enough (`| head`) is no failure.
+pub(crate) fn print(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
     }
 }
 

@@ -38,6 +38,8 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let mut advisor = Advisor::prepare(args.search.request()?)?;
     let mut lines = ProbeLines::new();
+    let mut fixed = None;
+    let mut warnings = Vec::new();
     let advised = if args.fresh {
         advisor.tune_or_rule(&mut lines)
     } else {
@@ -51,6 +53,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             eprintln!("corewise: not tuned: {error}");
             None
         }
+        Err(AdviseError::FixedByUser { what, threads }) => {
+            fixed = threads;
+            warnings.push(format!(
+                "not tuned: the number of threads is fixed by {what}"
+            ));
+            None
+        }
         Err(error) => return Err(error.into()),
     };
     let (setting, command) = match &advice {
@@ -58,7 +67,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             let setting = advice.choice.setting;
             (setting, advisor.resolve(setting)?.command)
         }
-        None => (Setting::threads(advisor.one_per_cpu()), advisor.plain()?),
+        None => {
+            let threads = fixed.unwrap_or(advisor.one_per_cpu());
+            (Setting::threads(threads), advisor.plain()?)
+        }
     };
     let options = RunOptions {
         stdin: advisor.stdin(),
@@ -72,6 +84,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             "{}",
             paragraph(setting, advice.as_ref(), &advisor, &outcome)
         );
+        output::warn(&warnings);
         output::warn(advisor.warnings());
     }
     if let Some(path) = &args.summary {

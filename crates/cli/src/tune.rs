@@ -34,7 +34,7 @@ pub(crate) fn run(args: TuneArgs) -> Result<ExitCode> {
         anyhow::bail!("tuning gave something other than a search's result");
     };
     if args.json {
-        println!("{}", to_json(tuned, &advisor)?);
+        output::print(&format!("{}\n", to_json(tuned, &advisor)?))?;
     } else {
         print(tuned, &advisor)?;
     }
@@ -101,22 +101,19 @@ pub(crate) fn to_json(tuned: &Tuned, advisor: &Advisor) -> Result<serde_json::Va
 }
 
 fn print(tuned: &Tuned, advisor: &Advisor) -> Result<()> {
-    println!("{}", table(tuned));
     let choice = &tuned.choice;
-    println!(
-        "{} {}",
+    let command = advisor.resolve(choice.setting)?.command;
+    output::print(&format!(
+        "{}\n{} {}\nConfidence {:.0} %. Searching took {:.2} s, besides {:.2} s of the program's own \
+         start-ups.\nBy hand: {}\n",
+        table(tuned),
         output::bold(&format!("Chosen: {}.", choice.setting)),
-        output::sentence(&choice.stop.to_string())
-    );
-    println!(
-        "Confidence {:.0} %. Searching took {:.2} s, besides {:.2} s of the program's own start-ups.",
+        output::sentence(&choice.stop.to_string()),
         100.0 * choice.confidence,
         tuned.search_seconds(),
-        tuned.startup_seconds
-    );
-    let command = advisor.resolve(choice.setting)?.command;
-    println!("By hand: {}", output::shell_line(&command));
-    Ok(())
+        tuned.startup_seconds,
+        output::shell_line(&command)
+    ))
 }
 
 pub(crate) fn table(tuned: &Tuned) -> Table {

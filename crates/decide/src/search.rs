@@ -225,8 +225,9 @@ pub trait Search {
     /// The step after `outcome` of the trial that was last asked for.
     fn next(&mut self, outcome: Outcome) -> Step;
 
-    /// The first probe showed that the way of waiting cannot be chosen after all.
-    fn without_passive(&mut self) {}
+    /// The first probe showed that the way of waiting cannot be chosen after all (not `passive`), or
+    /// that no more than `max` threads can be had.
+    fn restrict(&mut self, _passive: bool, _max: u32) {}
 }
 
 /// One thread, because the program has never two at work.

@@ -22,7 +22,7 @@ const PLAIN_SECONDS: f64 = 30.0;
 /// A candidate is ended at so many times the best run so far...
 const CUT: f64 = 3.0;
 /// ...and is left out of further rounds where its first took so many times the best.
-const HOPELESS: f64 = 1.5;
+const HOPELESS: f64 = 1.3;
 /// A candidate is allowed as the best where the hog keeps this part of its share.
 const KEPT: f64 = 0.95;
 
@@ -220,7 +220,11 @@ impl Cell {
         let mut settings = plan.keep.to_vec();
         settings.push(plain);
         for threads in 1..=2 * condition.effective_cpus()? {
-            let waits = program.waits().iter();
+            // One thread waits for nobody.
+            let waits = program
+                .waits()
+                .iter()
+                .take(if threads == 1 { 1 } else { usize::MAX });
             settings.extend(waits.map(|&wait| Setting { threads, wait }));
         }
         settings.sort();

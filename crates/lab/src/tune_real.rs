@@ -37,7 +37,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let corewise = Corewise::new(context)?;
     let programs = programs(context, &catalogue)?;
     let conditions = Condition::picked(context, &Condition::ALL);
-    let rounds = context.rounds(4, 2);
+    let rounds = context.rounds(6, 2);
     let mut report = Report::new(
         context,
         "tune-real",
@@ -72,7 +72,7 @@ pub fn run(context: &Context) -> Result<Report> {
     recalled(context, &catalogue, &corewise, &mut report)?;
     report.figure("capacity.median", median(&capacities));
     report.note(
-        "a candidate that took 1.5 times the best in the first round is not run again, one that \
+        "a candidate that took 1.3 times the best in the first round is not run again, one that \
          takes 3 times the best in the first round is ended: neither can be the best",
     );
     report.note("capacity: what two pinned threads do over what one does (2: two whole CPUs)");

@@ -3,7 +3,7 @@
 
 use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
 use crate::load;
-use crate::probing::{ProbeError, Prober};
+use crate::probing::{ProbeError, Prober, most_threads};
 use crate::tune::{Limits, Progress, Tuned, tune};
 use corewise_decide::profile::Measure;
 use corewise_decide::search::bounds::BoundSearch;
@@ -13,7 +13,7 @@ use corewise_decide::search::unprobed::{self, Past};
 use corewise_decide::search::{Choice, Objective, Search, Space, SpaceError, StopReason};
 use corewise_decide::setting::{Convert, Setting};
 use corewise_launch::command::{Command, LookupError};
-use corewise_launch::runtimes::{Detected, Surroundings, detect_in};
+use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
 use corewise_launch::sandbox::{self, Sandbox};
 use corewise_launch::spool::Spool;
 use corewise_launch::template::{Resolved, Template, TemplateError};
@@ -115,8 +115,10 @@ pub enum AdviseError {
     /// The user's own settings leave nothing to search.
     #[error("the number of threads is fixed by {what}: unset it to have it searched")]
     FixedByUser {
-        /// The variable and its value.
+        /// The variables and their values.
         what: String,
+        /// The number, if they agree on one.
+        threads: Option<u32>,
     },
 }
 
@@ -245,7 +247,10 @@ impl Advisor {
             Ok(Some(record)) if record.algorithm == self.request.algorithm.name() => {
                 let setting = record.setting();
                 let space = self.space();
-                if !(space.min..=space.max).contains(&setting.threads) {
+                let total = space.convert.total_for(setting.threads);
+                let in_range = |n| (space.min..=space.max).contains(&n);
+                // Thread Reinforcer's range is of totals.
+                if !in_range(setting.threads) && !in_range(total) {
                     return None;
                 }
                 Some(Advice {
@@ -274,16 +279,7 @@ impl Advisor {
     pub fn tune(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
         let resolved = self.resolve(Setting::threads(self.space().one_per_cpu()))?;
         if resolved.applied.all_fixed_by_user() {
-            let what: Vec<String> = resolved
-                .applied
-                .fixed_by_user
-                .iter()
-                .filter(|f| f.threads)
-                .map(|f| format!("{}={}", f.variable, f.value))
-                .collect();
-            return Err(AdviseError::FixedByUser {
-                what: what.join(", "),
-            });
+            return Err(fixed_by_user(&resolved.applied));
         }
         let sandbox = self.sandbox()?;
         // Not before: what is read from a pipe must be given to the run by us.
@@ -315,7 +311,8 @@ impl Advisor {
     /// Recalls, else searches, else goes by rule: `run` always has something to go by.
     ///
     /// # Errors
-    /// Only when the program fails in its first probe or what was typed cannot be used.
+    /// When the program fails in its first probe, the user's own settings leave nothing to choose, or
+    /// what was typed cannot be used.
     pub fn advise(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
         match self.recall() {
             Some(recalled) => Ok(recalled),
@@ -329,7 +326,7 @@ impl Advisor {
     /// As [`Advisor::advise`].
     pub fn tune_or_rule(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
         match self.tune(progress) {
-            Err(error @ (AdviseError::NoSandbox { .. } | AdviseError::FixedByUser { .. })) => {
+            Err(error @ AdviseError::NoSandbox { .. }) => {
                 let may_spin = self.detected.knobs().wait_policy;
                 Ok(Advice {
                     choice: unprobed::choice(&self.space(), may_spin),
@@ -358,12 +355,12 @@ impl Advisor {
             }
             _ => (space.min, space.max),
         };
-        let knobs = self.detected.knobs();
-        let max = if knobs.at_most_cpus && !self.request.template.has_placeholder() {
-            max.min(space.one_per_cpu())
-        } else {
-            max
-        };
+        let template = &self.request.template;
+        let max = max.min(most_threads(
+            template,
+            &self.detected,
+            self.effective.cpus.len(),
+        ));
         // One end given alone moves the other out of its way.
         let (min, max) = match (self.request.min_threads, self.request.max_threads) {
             (None, None) => (min, max),
@@ -376,7 +373,7 @@ impl Advisor {
             max,
             others: self.others,
             convert: self.request.convert,
-            passive: knobs.wait_policy,
+            passive: self.detected.knobs().wait_policy,
             objective: self.request.objective,
             budget_ns: u64::try_from(self.request.budget.mul_f64(WINDOWS_PART).as_nanos())
                 .unwrap_or(u64::MAX),
@@ -414,9 +411,13 @@ impl Advisor {
         }
     }
 
-    /// A longer look than the one before recalling.
+    /// A longer look than the one before recalling, while the sensors are made ready.
     fn look_again(&mut self) {
-        if let Ok(load) = load::measure(&self.effective.cpus, LOOK_BEFORE_SEARCH) {
+        let load = std::thread::scope(|scope| {
+            scope.spawn(corewise_machine::program::prepare);
+            load::measure(&self.effective.cpus, LOOK_BEFORE_SEARCH)
+        });
+        if let Ok(load) = load {
             let (short, long) = (
                 LOOK_BEFORE_RECALL.as_secs_f64(),
                 LOOK_BEFORE_SEARCH.as_secs_f64(),
@@ -500,6 +501,23 @@ fn stop_text(stop: StopReason) -> String {
 /// A reason that another version wrote and this one does not know is as good as any.
 fn stop_from(text: &str) -> StopReason {
     serde_json::from_value(text.into()).unwrap_or(StopReason::Bounded)
+}
+
+fn fixed_by_user(applied: &Applied) -> AdviseError {
+    let fixed: Vec<_> = applied.fixed_by_user.iter().filter(|f| f.threads).collect();
+    let mut numbers: Vec<Option<u32>> = fixed.iter().map(|f| f.value.trim().parse().ok()).collect();
+    numbers.dedup();
+    let what: Vec<String> = fixed
+        .iter()
+        .map(|f| format!("{}={}", f.variable, f.value))
+        .collect();
+    AdviseError::FixedByUser {
+        what: what.join(", "),
+        threads: match numbers[..] {
+            [one] => one,
+            _ => None,
+        },
+    }
 }
 
 /// The size of standard input in bytes, where it is a file.

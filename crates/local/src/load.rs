@@ -2,20 +2,23 @@
 
 use corewise_decide::reading::{CpuReading, MachineReading};
 use corewise_machine::{Error, HostReader, Root};
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// How busy others keep a set of CPUs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Each CPU, and the part of it that others use (1.0 = all of it).
+    /// Each CPU, and the part of it that is used (1.0 = all of it).
     pub cpus: Vec<(u32, f64)>,
+    /// CPUs that this process used itself.
+    pub own: f64,
 }
 
 impl Load {
     /// CPUs that others use (1.0 = one CPU busy).
     pub fn others(&self) -> f64 {
-        self.cpus.iter().map(|c| c.1).sum()
+        (self.cpus.iter().map(|c| c.1).sum::<f64>() - self.own).max(0.0)
     }
 
     /// The CPUs, idlest first; of equals the one with the lower number.
@@ -32,13 +35,23 @@ impl Load {
 /// Without `/proc/stat`.
 pub fn measure(cpus: &[u32], span: Duration) -> Result<Load, Error> {
     let mut host = HostReader::open(&Root::system())?;
+    let own_before = own_cpu_ns();
     let before = host.read()?;
     std::thread::sleep(span);
     let after = host.read()?;
-    Ok(between(&before, &after, cpus))
+    let own_ns = own_cpu_ns().saturating_sub(own_before);
+    let mut load = between(&before, &after, cpus);
+    load.own = own_ns as f64 / after.time_ns.saturating_sub(before.time_ns).max(1) as f64;
+    Ok(load)
 }
 
-/// The load on `cpus` between two readings. This process sleeps meanwhile, so all of it is others'.
+/// CPU time of this process, all of its threads.
+fn own_cpu_ns() -> u64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    u64::try_from(t.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(t.tv_nsec).unwrap_or(0)
+}
+
+/// The load on `cpus` between two readings, whoever it is from.
 fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Load {
     let earlier: HashMap<u32, _> = before.cpus.iter().map(|c| (c.cpu, c)).collect();
     let span = after.time_ns.saturating_sub(before.time_ns).max(1) as f64;
@@ -56,6 +69,7 @@ fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Loa
             .filter(|c| cpus.contains(&c.cpu))
             .map(|c| (c.cpu, busy(c)))
             .collect(),
+        own: 0.0,
     }
 }
 

@@ -98,6 +98,11 @@ impl<'a> Prober<'a> {
         self.detected.knobs().wait_policy
     }
 
+    /// The largest number of threads that the program can be given, as far as is known.
+    pub fn most_threads(&self) -> u32 {
+        most_threads(self.template, &self.detected, self.cpus.len())
+    }
+
     /// How lock time was seen in the last probe.
     pub fn lock_method(&self) -> &str {
         &self.lock_method
@@ -166,6 +171,15 @@ impl<'a> Prober<'a> {
                 .collect();
             self.detected = self.detected.clone().merge(from_mapped(mapped));
         }
+    }
+}
+
+/// Some runtimes run no more threads than there are CPUs, whatever they are told.
+pub(crate) fn most_threads(template: &Template, detected: &Detected, cpus: usize) -> u32 {
+    if detected.knobs().at_most_cpus && !template.has_placeholder() {
+        u32::try_from(cpus.max(1)).unwrap_or(u32::MAX)
+    } else {
+        u32::MAX
     }
 }
 

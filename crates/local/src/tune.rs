@@ -109,7 +109,6 @@ pub fn tune(
         };
         progress.probe_starts(probes.len() + 1, trial.setting);
         let plan = plan(trial, begin, limits, prober.cpus());
-        let passive_before = prober.offers_passive();
         let watched = match prober.probe(plan) {
             Ok(watched) => watched,
             Err(ProbeError::ProgramFailed { .. }) if !probes.is_empty() => {
@@ -118,9 +117,7 @@ pub fn tune(
             }
             Err(error) => return Err(error),
         };
-        if passive_before && !prober.offers_passive() {
-            search.without_passive();
-        }
+        search.restrict(prober.offers_passive(), prober.most_threads());
         // Later probes begin where the first parallel one did.
         if begin.is_none() && matches!(trial.extent, Extent::Window(_)) && watched.profile.is_ok() {
             begin = watched.begin;

@@ -36,6 +36,17 @@ const FIT_TOLERANCE: f64 = 1.10;
 /// from more threads.
 const CONTENDED: f64 = 0.3;
 
+/// Threads that wait for each other beside a neighbour run well or badly by turns of a second or so,
+/// depending on which CPU the neighbour is on. A short window may have caught the good turn.
+const CROWDED_DISCOUNT: f64 = 0.9;
+
+/// Useful CPUs are an estimate, and what waking up costs the caches is not in it: the runtime's own
+/// way of waiting is left only for a gain.
+const PASSIVE_DISCOUNT: f64 = 0.95;
+
+/// Fewer threads are preferred when they are slower by no more than this.
+const FEWER_THREADS: f64 = 0.98;
+
 /// The confidence that "nothing is more than 5 % faster" asks about, as a ratio.
 const CLOSE_ENOUGH: f64 = 1.05;
 
@@ -61,8 +72,13 @@ impl BoundSearch {
     /// A search over `space`.
     pub fn new(space: Space) -> BoundSearch {
         let first = first_setting(&space);
-        // Four windows find the way on small machines, larger ones have more to tell apart.
-        let windows = if space.cpus <= 4.0 { 4 } else { 6 };
+        // Four windows find the way on small machines, larger ones have more to tell apart. Beside
+        // neighbours three do, and should be long.
+        let windows = match space.cpus {
+            cpus if cpus > 4.0 => 6,
+            _ if space.others >= 2.0 * NEIGHBOUR_MIN => 3,
+            _ => 4,
+        };
         BoundSearch {
             first,
             seen: Vec::new(),
@@ -129,7 +145,6 @@ impl BoundSearch {
                 cpus.saturating_sub(1),
             ]);
         }
-        numbers.retain(|n| (self.space.min..=most).contains(n));
         numbers.sort_unstable();
         numbers.dedup();
         let mut all: Vec<Setting> = numbers.iter().copied().map(Setting::threads).collect();
@@ -141,7 +156,7 @@ impl BoundSearch {
                     .map(|&n| Setting::passive(n)),
             );
         }
-        all.retain(|s| !self.failed.contains(s) && self.seen.iter().all(|p| p.setting != *s));
+        all.retain(|s| self.is_open(*s));
         all
     }
 
@@ -153,13 +168,15 @@ impl BoundSearch {
             // More threads could win CPU time from the neighbours: nothing is known of how much.
             return capacity;
         }
+        // Under a quota, CPUs are idle that the program may not use.
+        let idle = seen.idle.min((self.space.cpus - seen.cpu_util).max(0.0));
         if candidate.threads <= seen.setting.threads || candidate.wait != seen.setting.wait {
-            return capacity.min(seen.useful() + seen.wasted() + seen.idle);
+            return capacity.min(seen.useful() + seen.wasted() + idle);
         }
         // More threads of the same kind use what is idle; they do not make the others stop spinning.
         // Where critical threads queue for locks, they would only join the queue.
         let free_of_locks = (1.0 - seen.lock / CONTENDED).max(0.0);
-        capacity.min(seen.useful() + seen.idle * free_of_locks)
+        capacity.min(seen.useful() + idle * free_of_locks)
     }
 
     /// How fast `candidate` could be at best, in the unit of `measure`.
@@ -198,12 +215,17 @@ impl BoundSearch {
             .map(|p| (p.setting.threads, measure.speed(p)))
             .collect();
         let fit = curve(&points);
-        let best_speed = measure.speed(&best);
+        let best_worth = self.worth(&best, measure);
+        let one = Setting::threads(1);
+        if self.space.one_per_cpu() == 1 && self.is_open(one) {
+            // On one CPU the first probe had two threads, to show where the program is parallel.
+            return self.try_setting(one);
+        }
         let next = self
             .candidates(fit.as_ref())
             .into_iter()
             .map(|s| (s, self.promise(s, measure, fit.as_ref())))
-            .filter(|(_, promise)| *promise > best_speed * (1.0 + MARGIN))
+            .filter(|(_, promise)| *promise > best_worth * (1.0 + MARGIN))
             // Of equal promises the one with fewer threads, and of these the unasked way of waiting.
             .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
         match next {
@@ -218,7 +240,7 @@ impl BoundSearch {
             }
             Some((setting, promise)) => {
                 if self.spent_ns + self.window_ns / 2 > self.space.budget_ns {
-                    let missed = promise / best_speed - 1.0;
+                    let missed = promise / best_worth - 1.0;
                     return self.done(&best, measure, StopReason::Budget, missed);
                 }
                 self.try_setting(setting)
@@ -226,12 +248,46 @@ impl BoundSearch {
         }
     }
 
+    /// Speed, less what short windows flatter.
+    fn worth(&self, profile: &Profile, measure: Measure) -> f64 {
+        let mut worth = measure.speed(profile);
+        let others = self.others();
+        let free = (self.space.cpus - others).round().max(1.0);
+        let waits_for_each_other =
+            profile.wasted() > 0.05 * profile.cpu_util || profile.lock > 0.05;
+        if others >= NEIGHBOUR_MIN
+            && f64::from(profile.setting.threads) > free
+            && waits_for_each_other
+        {
+            worth *= CROWDED_DISCOUNT;
+        }
+        if measure == Measure::UsefulCpus && profile.setting.wait == WaitPolicy::Passive {
+            worth *= PASSIVE_DISCOUNT;
+        }
+        worth
+    }
+
+    /// The profile of the most worth; among those nearly as good the one with the fewest threads.
     fn best(&self, measure: Measure) -> Option<&Profile> {
-        let speed = |p: &Profile| measure.speed(p);
-        self.seen.iter().max_by(|a, b| {
-            let (fast, slow) = (speed(a), speed(b));
-            fast.total_cmp(&slow).then(b.setting.cmp(&a.setting))
-        })
+        let most = self
+            .seen
+            .iter()
+            .map(|p| self.worth(p, measure))
+            .max_by(f64::total_cmp)?;
+        self.seen
+            .iter()
+            .filter(|p| self.worth(p, measure) >= FEWER_THREADS * most)
+            .min_by(|a, b| {
+                let worth = |p| self.worth(p, measure);
+                let fewer = a.setting.threads.cmp(&b.setting.threads);
+                fewer.then(worth(b).total_cmp(&worth(a)))
+            })
+    }
+
+    fn is_open(&self, setting: Setting) -> bool {
+        (self.space.min..=self.most_threads()).contains(&setting.threads)
+            && !self.failed.contains(&setting)
+            && self.seen.iter().all(|p| p.setting != setting)
     }
 
     /// Neither spinning nor progress can be seen, and threads wait for CPUs: the program has
@@ -288,8 +344,9 @@ impl Search for BoundSearch {
         self.try_setting(self.first)
     }
 
-    fn without_passive(&mut self) {
-        self.space.passive = false;
+    fn restrict(&mut self, passive: bool, max: u32) {
+        self.space.passive &= passive;
+        self.space.max = self.space.max.min(max).max(self.space.min);
     }
 
     fn next(&mut self, outcome: Outcome) -> Step {
@@ -352,7 +409,9 @@ fn first_setting(space: &Space) -> Setting {
                     && (space.min..=space.max).contains(&p.threads)
                     && (p.wait == WaitPolicy::Default || space.passive)
             });
-            prior.unwrap_or(Setting::threads(space.one_per_cpu()))
+            // Two threads show where a program becomes parallel, on one CPU too.
+            let threads = space.one_per_cpu().max(2).clamp(space.min, space.max);
+            prior.unwrap_or(Setting::threads(threads))
         }
     }
 }

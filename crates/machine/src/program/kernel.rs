@@ -247,7 +247,7 @@ fn may_load() -> bool {
 }
 
 /// The kernel's type information, parsed once.
-fn kernel_types() -> Result<&'static Btf, String> {
+pub(super) fn kernel_types() -> Result<&'static Btf, String> {
     static TYPES: OnceLock<Result<Btf, String>> = OnceLock::new();
     TYPES
         .get_or_init(|| {

@@ -202,16 +202,56 @@ fn what_past_runs_suggest_is_tried_first_unless_it_is_one_thread() {
 }
 
 #[test]
-fn on_one_cpu_one_thread_is_enough_when_it_keeps_it_busy() {
+fn on_one_cpu_one_thread_is_enough_unless_two_keep_it_busier() {
     let (tried, choice) = run(Space::for_cpus(1.0), &|s| profile(s, 0.99, 0.0, 0.0, 0.0));
-    assert_eq!(tried, [Setting::threads(1)]);
+    assert_eq!(tried, [Setting::threads(2), Setting::threads(1)]);
     assert_eq!(choice.setting, Setting::threads(1));
-    // Waiting for a disk, it leaves the CPU idle that a second thread can use.
+    // Waiting for a disk, one thread leaves the CPU idle that a second one can use.
     let (_, choice) = run(Space::for_cpus(1.0), &|s| {
         let busy = 0.5 * f64::from(s.threads);
         profile(s, busy, 0.0, 1.0 - busy, 0.0)
     });
     assert_eq!(choice.setting, Setting::threads(2));
+}
+
+#[test]
+fn cpus_that_a_quota_forbids_are_not_idle() {
+    let (tried, choice) = run(Space::for_cpus(1.0), &|s| profile(s, 0.99, 0.0, 1.0, 0.0));
+    assert_eq!(choice.setting, Setting::threads(1), "{tried:?}");
+    assert_eq!(tried.len(), 2);
+}
+
+#[test]
+fn beside_a_neighbour_threads_that_wait_for_each_other_must_win_clearly() {
+    // A short window caught passive waiting in a good turn: hardly better than the free CPU.
+    let space = Space {
+        passive: true,
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (_, choice) = run(space, &|s| match (s.threads, s.wait) {
+        (1, _) => profile(s, 0.95, 0.0, 0.0, 1.0),
+        (_, WaitPolicy::Passive) => profile(s, 1.2, 0.2, 0.1, 0.7),
+        _ => profile(s, 1.4, 0.7, 0.0, 0.6),
+    });
+    assert_eq!(choice.setting, Setting::threads(1));
+}
+
+#[test]
+fn what_the_first_probe_rules_out_is_not_tried() {
+    let mut search = BoundSearch::new(Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    });
+    search.start();
+    search.restrict(false, 2);
+    let spinning = profile(Setting::threads(2), 1.6, 0.5, 0.4, 0.0);
+    let mut step = search.next(Outcome::Seen(spinning));
+    while let Step::Try(trial) = step {
+        assert_eq!(trial.setting.wait, WaitPolicy::Default);
+        assert!(trial.setting.threads <= 2);
+        step = search.next(Outcome::Seen(profile(trial.setting, 1.0, 0.0, 1.0, 0.0)));
+    }
 }
 
 #[test]
