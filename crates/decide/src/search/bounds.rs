@@ -116,6 +116,8 @@ impl BoundSearch {
         match self.space.objective {
             Objective::Share => idle_cpus(&self.space),
             Objective::Speed if self.others() >= NEIGHBOUR_MIN => cpus,
+            // Threads that spin for each other are in step: one too many holds all of them up.
+            Objective::Speed if self.seen.iter().any(Profile::spins) => cpus,
             Objective::Speed => self.space.max,
         }
         .clamp(self.space.min, self.space.max)

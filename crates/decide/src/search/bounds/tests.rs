@@ -238,6 +238,19 @@ fn beside_a_neighbour_threads_that_wait_for_each_other_must_win_clearly() {
 }
 
 #[test]
+fn threads_that_spin_for_each_other_are_never_more_than_the_cpus() {
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, _) = run(space, &|s| match s.wait {
+        WaitPolicy::Passive => profile(s, 1.2, 0.0, 0.8, 0.0),
+        WaitPolicy::Default => profile(s, 1.8, 0.4, 0.2, 0.0),
+    });
+    assert_eq!(tried, [Setting::threads(2), Setting::passive(2)]);
+}
+
+#[test]
 fn what_the_first_probe_rules_out_is_not_tried() {
     let mut search = BoundSearch::new(Space {
         passive: true,
