@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use corewise_decide::search::Objective;
 use corewise_launch::template::{Template, parse_convert};
-use corewise_local::advise::{Algorithm, Request};
+use corewise_local::request::{Algorithm, Request};
 use corewise_local::tune::Limits;
 use std::ffi::OsString;
 use std::path::PathBuf;

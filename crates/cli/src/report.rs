@@ -4,8 +4,8 @@
 use anyhow::{Context as _, Result};
 use corewise_decide::setting::WaitPolicy;
 use corewise_launch::Outcome;
-use corewise_local::advise::record;
 use corewise_local::history::{Point, Record};
+use corewise_local::memory::record;
 use corewise_local::tune::Tuned;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use std::path::Path;

@@ -52,6 +52,9 @@ pub struct Profile {
     pub migration_rate: f64,
     /// Regions entered in the window, where they can be counted.
     pub regions: Option<u64>,
+    /// Regions entered since the program started, at times since the window did (in nanoseconds);
+    /// empty where they cannot be counted. Both grow.
+    pub region_times: Vec<(u64, u64)>,
     /// CPUs used by everything else on the program's CPUs.
     pub others: f64,
     /// CPUs that nobody used.
@@ -75,11 +78,22 @@ impl Profile {
         self.cpu_util - self.useful()
     }
 
-    /// Regions entered a second, if there were enough of them to say.
-    pub fn region_rate(&self) -> Option<f64> {
-        self.regions
-            .filter(|&n| n >= REGIONS_MIN && self.window_ns > 0)
-            .map(|n| n as f64 * 1e9 / self.window_ns as f64)
+    /// When the program had entered `count` regions since its start, in nanoseconds since the
+    /// window's; linear between readings. `None` if that was before the window or after it.
+    fn time_of_region(&self, count: f64) -> Option<f64> {
+        self.region_times.windows(2).find_map(|pair| {
+            let [(t0, n0), (t1, n1)] = [pair[0], pair[1]].map(|(t, n)| (t as f64, n as f64));
+            if n0 <= count && count <= n1 {
+                let part = if n1 > n0 {
+                    (count - n0) / (n1 - n0)
+                } else {
+                    0.0
+                };
+                Some(t0 + part * (t1 - t0))
+            } else {
+                None
+            }
+        })
     }
 
     /// Whether a tenth or more of its CPU time went into spinning.
@@ -89,13 +103,18 @@ impl Profile {
 }
 
 /// What the speeds of several profiles are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
     /// All ran to their end: whole runs a second.
     WholeRuns,
-    /// All entered regions: regions a second.
-    Regions,
+    /// All entered these regions, counted from the program's start: regions a second, over the same
+    /// regions. (Not over the same time: regions differ in size, and a slow setting sees fewer.)
+    Regions {
+        /// The first of them.
+        from: u64,
+        /// The last.
+        to: u64,
+    },
     /// CPUs at useful work.
     UsefulCpus,
 }
@@ -103,13 +122,20 @@ pub enum Measure {
 impl Measure {
     /// The best measure that all of `profiles` share.
     pub fn common<'a>(profiles: impl IntoIterator<Item = &'a Profile> + Clone) -> Measure {
-        let all = |f: fn(&Profile) -> bool| profiles.clone().into_iter().all(f);
-        if all(|p| p.whole_run_ns.is_some()) {
-            Measure::WholeRuns
-        } else if all(|p| p.region_rate().is_some()) {
-            Measure::Regions
-        } else {
-            Measure::UsefulCpus
+        let all = || profiles.clone().into_iter();
+        if all().all(|p| p.whole_run_ns.is_some()) {
+            return Measure::WholeRuns;
+        }
+        let from = all().map(|p| p.region_times.first().map(|r| r.1));
+        let to = all().map(|p| p.region_times.last().map(|r| r.1));
+        // One profile without regions: none at all.
+        let from = from.reduce(|a, b| Some(a?.max(b?))).flatten();
+        let to = to.reduce(|a, b| Some(a?.min(b?))).flatten();
+        match (from, to) {
+            (Some(from), Some(to)) if to >= from.saturating_add(REGIONS_MIN) => {
+                Measure::Regions { from, to }
+            }
+            _ => Measure::UsefulCpus,
         }
     }
 
@@ -120,7 +146,14 @@ impl Measure {
             Measure::WholeRuns => profile
                 .whole_run_ns
                 .map_or(0.0, |ns| 1e9 / (ns.max(1) as f64)),
-            Measure::Regions => profile.region_rate().unwrap_or(0.0),
+            Measure::Regions { from, to } => {
+                let begin = profile.time_of_region(from as f64);
+                let end = profile.time_of_region(to as f64);
+                match (begin, end) {
+                    (Some(begin), Some(end)) => (to - from) as f64 * 1e9 / (end - begin).max(1.0),
+                    _ => 0.0,
+                }
+            }
             Measure::UsefulCpus => profile.useful(),
         }
     }
@@ -173,6 +206,11 @@ impl Window<'_> {
                 (Some(a), Some(b)) => Some(b.saturating_sub(a)),
                 _ => None,
             },
+            region_times: self
+                .program
+                .iter()
+                .filter_map(|r| Some((r.time_ns - first.time_ns, r.regions?)))
+                .collect(),
             others,
             idle,
             active_threads: totals.active,
@@ -399,6 +437,24 @@ mod tests {
     }
 
     #[test]
+    fn speeds_by_regions_are_compared_over_the_same_regions() {
+        // Ten large regions come first, then many small ones. Half as fast, one sees the large ones
+        // only: by regions a second it would look a hundred times as slow.
+        let seen = |region_times| Profile {
+            region_times,
+            ..window(&[
+                reading(0, vec![thread(1, 0, 0)]),
+                reading(100, vec![thread(1, 90, 0)]),
+            ])
+        };
+        let fast = seen(vec![(0, 0), (50, 10), (100, 1_000)]);
+        let slow = seen(vec![(0, 0), (50, 5), (100, 10)]);
+        let measure = Measure::common([&fast, &slow]);
+        let ratio = measure.speed(&fast) / measure.speed(&slow);
+        assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+    }
+
+    #[test]
     fn speeds_are_compared_by_the_best_measure_that_all_share() {
         let mut a = window(&[
             reading(0, vec![thread(1, 0, 0)]),
@@ -406,10 +462,12 @@ mod tests {
         ]);
         let mut b = a.clone();
         assert_eq!(Measure::common([&a, &b]), Measure::UsefulCpus);
-        a.regions = Some(100);
+        a.region_times = vec![(0, 40), (100, 140)];
         assert_eq!(Measure::common([&a, &b]), Measure::UsefulCpus);
-        b.regions = Some(50);
-        assert_eq!(Measure::common([&a, &b]), Measure::Regions);
+        b.region_times = vec![(0, 50), (100, 90)];
+        let regions = Measure::common([&a, &b]);
+        assert_eq!(regions, Measure::Regions { from: 50, to: 90 });
+        assert!((regions.speed(&a) / regions.speed(&b) - 2.5).abs() < 1e-9);
         a.whole_run_ns = Some(1);
         b.whole_run_ns = Some(2);
         assert_eq!(Measure::common([&a, &b]), Measure::WholeRuns);

@@ -68,6 +68,7 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
                 icx_rate: 0.0,
                 migration_rate: b.0,
                 regions,
+                region_times: regions.map_or(vec![], |n| vec![(0, 0), (250_000_000, n)]),
                 others: b.1,
                 idle: b.2,
                 active_threads: 1,

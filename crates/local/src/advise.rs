@@ -1,83 +1,27 @@
 //! From what a user typed to how the program should run: recalled from past runs, found by a search,
 //! or, where neither can be had, by rule.
 
-use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
+use crate::history::Record;
 use crate::load;
-use crate::probing::{ProbeError, Prober, most_threads};
-use crate::tune::{Limits, Progress, Tuned, tune};
-use corewise_decide::profile::Measure;
-use corewise_decide::search::bounds::BoundSearch;
-use corewise_decide::search::reinforcer::{ThreadReinforcer, Thresholds, range_for_cpus};
-use corewise_decide::search::sweep::Sweep;
-use corewise_decide::search::unprobed::{self, Past};
-use corewise_decide::search::{Choice, Objective, Search, Space, SpaceError, StopReason};
-use corewise_decide::setting::{Convert, Setting};
+use crate::memory::{Memory, stop_from};
+use crate::probing::{ProbeError, Prober};
+use crate::request::Request;
+use crate::tune::{Progress, Tuned, tune};
+use corewise_decide::search::unprobed;
+use corewise_decide::search::{Choice, Space, SpaceError};
+use corewise_decide::setting::Setting;
 use corewise_launch::command::{Command, LookupError};
 use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
 use corewise_launch::sandbox::{self, Sandbox};
 use corewise_launch::spool::Spool;
-use corewise_launch::template::{Resolved, Template, TemplateError};
+use corewise_launch::template::{Resolved, TemplateError};
 use corewise_machine::{EffectiveCpus, Root, effective_cpus};
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How long to look at the machine before recalling: a recalled result should cost under 50 ms.
 const LOOK_BEFORE_RECALL: Duration = Duration::from_millis(30);
 /// How much longer before searching.
 const LOOK_BEFORE_SEARCH: Duration = Duration::from_millis(70);
-/// The part of the search's time that is for windows; the rest is for making and ending probes.
-const WINDOWS_PART: f64 = 0.75;
-/// How often a sweep runs each setting.
-const SWEEP_ROUNDS: u32 = 3;
-
-/// Which search.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Algorithm {
-    /// [`BoundSearch`].
-    #[default]
-    Bounds,
-    /// [`ThreadReinforcer`].
-    ThreadReinforcer,
-    /// [`Sweep`].
-    Sweep,
-}
-
-impl Algorithm {
-    fn name(self) -> &'static str {
-        match self {
-            Algorithm::Bounds => "bounds",
-            Algorithm::ThreadReinforcer => "thread-reinforcer",
-            Algorithm::Sweep => "sweep",
-        }
-    }
-}
-
-/// What is asked for.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// The program.
-    pub template: Template,
-    /// What a total of threads means as the program's argument.
-    pub convert: Convert,
-    /// How to search.
-    pub algorithm: Algorithm,
-    /// What to optimise.
-    pub objective: Objective,
-    /// Smallest number of threads, where the user has a wish.
-    pub min_threads: Option<u32>,
-    /// Largest number of threads, where the user has a wish.
-    pub max_threads: Option<u32>,
-    /// Probe without a sandbox where none can be had.
-    pub unsafe_probes: bool,
-    /// How long to wait for the program.
-    pub limits: Limits,
-    /// Time that searching may take, besides the program's own start-ups.
-    pub budget: Duration,
-    /// Where past results are; `None` for the usual place.
-    pub history: Option<PathBuf>,
-    /// How much of a piped standard input is kept for probes, in bytes.
-    pub stdin_limit: u64,
-}
 
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
@@ -149,10 +93,8 @@ pub struct Advisor {
     effective: EffectiveCpus,
     surroundings: Surroundings,
     others: f64,
-    history: Option<History>,
-    key: Option<Key>,
+    memory: Memory,
     stdin: Option<Spool>,
-    warnings: Vec<String>,
 }
 
 impl Advisor {
@@ -165,32 +107,31 @@ impl Advisor {
         let mut surroundings = Surroundings::of_this_process(effective.cpus.clone());
         let program = Command::new(&request.template.program)?.program;
         let detected = detect_in(&program, &surroundings.environment);
-        let load = load::measure(&effective.cpus, LOOK_BEFORE_RECALL)?;
-        // Runtimes that follow affinity are given the idlest CPUs.
-        surroundings.cpus = load.idlest_first();
-        let others = load.others();
+        request.space(&detected, &effective, 0.0).check()?;
+        let memory = Memory::open(&request);
         let mut advisor = Advisor {
             request,
             detected,
             effective,
-            surroundings,
-            others,
-            history: None,
-            key: None,
+            surroundings: surroundings.clone(),
+            others: 0.0,
+            memory,
             stdin: None,
-            warnings: Vec::new(),
         };
-        advisor.space().check()?;
         // Says what to write where there is no way to set the number of threads.
-        advisor.resolve(Setting::threads(advisor.space().one_per_cpu()))?;
-        advisor.open_history();
-        advisor.key = advisor.make_key();
+        advisor.resolve(Setting::threads(advisor.one_per_cpu()))?;
+        let load = load::measure(&advisor.effective.cpus, LOOK_BEFORE_RECALL)?;
+        // Runtimes that follow affinity are given the idlest CPUs.
+        surroundings.cpus = load.idlest_first();
+        advisor.surroundings = surroundings;
+        advisor.others = load.others();
+        advisor.set_key();
         Ok(advisor)
     }
 
     /// Things that went wrong without stopping anything.
     pub fn warnings(&self) -> &[String] {
-        &self.warnings
+        self.memory.warnings()
     }
 
     /// The effective CPUs that the program has.
@@ -242,33 +183,27 @@ impl Advisor {
 
     /// The result of a past search, if there is one that fits.
     pub fn recall(&mut self) -> Option<Advice> {
-        let (history, key) = (self.history.as_ref()?, self.key.as_ref()?);
-        match history.recall(key) {
-            Ok(Some(record)) if record.algorithm == self.request.algorithm.name() => {
-                let setting = record.setting();
-                let space = self.space();
-                let total = space.convert.total_for(setting.threads);
-                let in_range = |n| (space.min..=space.max).contains(&n);
-                // Thread Reinforcer's range is of totals.
-                if !in_range(setting.threads) && !in_range(total) {
-                    return None;
-                }
-                Some(Advice {
-                    choice: Choice {
-                        setting,
-                        stop: stop_from(&record.stop_reason),
-                        confidence: record.confidence,
-                    },
-                    source: Source::Recalled(Box::new(record)),
-                })
-            }
-            Ok(_) => None,
-            Err(error) => {
-                self.warnings
-                    .push(format!("past results cannot be read: {error}"));
-                None
-            }
+        let record = self.memory.recall()?;
+        let setting = record.setting();
+        let space = self.space();
+        let in_range = |n| (space.min..=space.max).contains(&n);
+        // Thread Reinforcer's range is of totals.
+        let fits = in_range(setting.threads) || in_range(space.convert.total_for(setting.threads));
+        if record.algorithm != self.request.algorithm.name() || !fits {
+            return None;
         }
+        if let Some(detected) = &record.detected {
+            // The probes saw more than can be seen before the program runs.
+            self.detected = detected.clone();
+        }
+        Some(Advice {
+            choice: Choice {
+                setting,
+                stop: stop_from(&record.stop_reason),
+                confidence: record.confidence,
+            },
+            source: Source::Recalled(Box::new(record)),
+        })
     }
 
     /// Searches, and remembers the result.
@@ -277,20 +212,18 @@ impl Advisor {
     /// Without a sandbox (unless it is waived), when the user's settings leave nothing to search, and
     /// when the program fails in its first probe.
     pub fn tune(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
-        let resolved = self.resolve(Setting::threads(self.space().one_per_cpu()))?;
-        if resolved.applied.all_fixed_by_user() {
-            return Err(fixed_by_user(&resolved.applied));
-        }
+        self.check_free()?;
         let sandbox = self.sandbox()?;
         // Not before: what is read from a pipe must be given to the run by us.
         let stdin = match self.stdin.take() {
             Some(stdin) => stdin,
             None => Spool::capture(self.request.stdin_limit).map_err(AdviseError::Stdin)?,
         };
-        self.stdin = Some(stdin);
         self.look_again();
-        let mut search = self.search();
-        let stdin = self.stdin.get_or_insert_with(Spool::none);
+        // The load is known better now.
+        self.set_key();
+        let mut search = self.request.search(self.space(), self.memory.past());
+        let stdin = self.stdin.insert(stdin);
         let mut prober = Prober::new(
             &self.request.template,
             self.detected.clone(),
@@ -300,8 +233,8 @@ impl Advisor {
             self.effective.cpus.clone(),
         );
         let tuned = tune(search.as_mut(), &mut prober, self.request.limits, progress)?;
+        self.memory.remember(&tuned);
         self.detected = tuned.detected.clone();
-        self.remember(&tuned);
         Ok(Advice {
             choice: tuned.choice.clone(),
             source: Source::Tuned(Box::new(tuned)),
@@ -314,6 +247,7 @@ impl Advisor {
     /// When the program fails in its first probe, the user's own settings leave nothing to choose, or
     /// what was typed cannot be used.
     pub fn advise(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
+        self.check_free()?;
         match self.recall() {
             Some(recalled) => Ok(recalled),
             None => self.tune_or_rule(progress),
@@ -339,65 +273,26 @@ impl Advisor {
 
     /// Notes how long the real run took.
     pub fn ran(&mut self, wall_seconds: f64) {
-        if let (Some(history), Some(key)) = (self.history.as_mut(), self.key.as_ref())
-            && let Err(error) = history.used(key, wall_seconds)
-        {
-            self.warnings.push(format!("not remembered: {error}"));
-        }
+        self.memory.used(wall_seconds);
     }
 
     fn space(&self) -> Space {
-        let space = Space::for_cpus(self.effective.count);
-        let (min, max) = match self.request.algorithm {
-            Algorithm::ThreadReinforcer => {
-                let (min, _, max) = range_for_cpus(self.effective.count);
-                (min, max)
-            }
-            _ => (space.min, space.max),
-        };
-        let template = &self.request.template;
-        let max = max.min(most_threads(
-            template,
-            &self.detected,
-            self.effective.cpus.len(),
-        ));
-        // One end given alone moves the other out of its way.
-        let (min, max) = match (self.request.min_threads, self.request.max_threads) {
-            (None, None) => (min, max),
-            (Some(a), None) => (a, max.max(a)),
-            (None, Some(b)) => (min.min(b), b),
-            (Some(a), Some(b)) => (a, b),
-        };
-        Space {
-            min,
-            max,
-            others: self.others,
-            convert: self.request.convert,
-            passive: self.detected.knobs().wait_policy,
-            objective: self.request.objective,
-            budget_ns: u64::try_from(self.request.budget.mul_f64(WINDOWS_PART).as_nanos())
-                .unwrap_or(u64::MAX),
-            ..space
-        }
+        self.request
+            .space(&self.detected, &self.effective, self.others)
     }
 
-    fn search(&self) -> Box<dyn Search> {
-        let mut space = self.space();
-        match self.request.algorithm {
-            Algorithm::Bounds => {
-                space.prior = self.past().map(|past| unprobed::prior(&space, &past));
-                Box::new(BoundSearch::new(space))
-            }
-            Algorithm::ThreadReinforcer => {
-                let (_, step, _) = range_for_cpus(self.effective.count);
-                Box::new(ThreadReinforcer::new(space, step, Thresholds::default()))
-            }
-            Algorithm::Sweep => {
-                let limit = self.request.limits.whole_run.as_nanos();
-                let limit = u64::try_from(limit).unwrap_or(u64::MAX);
-                Box::new(Sweep::new(space, SWEEP_ROUNDS, limit))
-            }
+    fn set_key(&mut self) {
+        self.memory
+            .look_for(&self.request, &self.detected, &self.effective, self.others);
+    }
+
+    /// Whether the user's own settings leave anything to choose.
+    fn check_free(&self) -> Result<(), AdviseError> {
+        let resolved = self.resolve(Setting::threads(self.one_per_cpu()))?;
+        if resolved.applied.all_fixed_by_user() {
+            return Err(fixed_by_user(&resolved.applied));
         }
+        Ok(())
     }
 
     fn sandbox(&self) -> Result<Sandbox, AdviseError> {
@@ -425,82 +320,6 @@ impl Advisor {
             self.others = (self.others * short + load.others() * long) / (short + long);
         }
     }
-
-    fn open_history(&mut self) {
-        let opened = match &self.request.history {
-            Some(path) => History::open(path),
-            None => history::default_path().and_then(|path| History::open(&path)),
-        };
-        match opened {
-            Ok(history) => self.history = Some(history),
-            Err(error) => self.warnings.push(format!("no past results: {error}")),
-        }
-    }
-
-    fn make_key(&self) -> Option<Key> {
-        let look = &history::key::on_disk;
-        let args = &self.request.template.args;
-        let script = self.detected.script.as_deref().or_else(|| {
-            let among = self.detected.interpreter;
-            among
-                .then(|| history::key::script_among(args, look))
-                .flatten()
-        });
-        let program = ProgramKey::of(&self.detected.executable, script).ok()?;
-        let bytes = history::key::input_bytes(args, stdin_size(), look);
-        Some(Key {
-            program,
-            shape: history::key::shape(args, &self.request.template.env, look),
-            size_class: history::key::size_class(bytes),
-            machine: MachineKey::new(
-                &corewise_machine::identity::cpu_model(&Root::system()),
-                corewise_machine::identity::cpus_online(&Root::system()),
-                self.effective.count,
-            ),
-            load_class: history::key::load_class(self.others),
-            objective: match self.request.objective {
-                Objective::Speed => "speed",
-                Objective::Share => "share",
-            }
-            .to_owned(),
-        })
-    }
-
-    fn past(&self) -> Option<Past> {
-        let entries = self.history.as_ref()?.similar(self.key.as_ref()?).ok()?;
-        let newest = entries.into_iter().next()?;
-        Some(Past {
-            setting: newest.record.setting(),
-            others: f64::from(newest.key.load_class),
-            spins: newest.record.spins,
-        })
-    }
-
-    fn remember(&mut self, tuned: &Tuned) {
-        // The load may have been judged better since.
-        self.key = self.make_key();
-        let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
-            return;
-        };
-        let record = record(tuned);
-        if let Err(error) = history.remember(key, &record) {
-            self.warnings
-                .push(format!("the result is not remembered: {error}"));
-        }
-    }
-}
-
-/// As the history keeps it: the name that JSON has.
-fn stop_text(stop: StopReason) -> String {
-    serde_json::to_value(stop)
-        .ok()
-        .and_then(|v| v.as_str().map(str::to_owned))
-        .unwrap_or_default()
-}
-
-/// A reason that another version wrote and this one does not know is as good as any.
-fn stop_from(text: &str) -> StopReason {
-    serde_json::from_value(text.into()).unwrap_or(StopReason::Bounded)
 }
 
 fn fixed_by_user(applied: &Applied) -> AdviseError {
@@ -517,48 +336,5 @@ fn fixed_by_user(applied: &Applied) -> AdviseError {
             [one] => one,
             _ => None,
         },
-    }
-}
-
-/// The size of standard input in bytes, where it is a file.
-fn stdin_size() -> Option<u64> {
-    use std::os::fd::AsFd;
-    let stat = rustix::fs::fstat(std::io::stdin().as_fd()).ok()?;
-    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
-    is_file.then(|| u64::try_from(stat.st_size).unwrap_or(0))
-}
-
-/// What is remembered of a search.
-pub fn record(tuned: &Tuned) -> Record {
-    let measure = Measure::common(tuned.profiles());
-    let points = tuned
-        .profiles()
-        .map(|p| Point {
-            threads: p.setting.threads,
-            wait_policy: p.setting.wait,
-            speed: measure.speed(p),
-            spin: p.spin.map(|s| s / p.cpu_util.max(1e-9)),
-            cpu_util: Some(p.cpu_util),
-            lock: Some(p.lock),
-            vcx_rate: Some(p.vcx_rate),
-            migration_rate: Some(p.migration_rate),
-            seconds: Some(p.window_ns as f64 / 1e9),
-        })
-        .collect();
-    Record {
-        created_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs()),
-        chosen_threads: tuned.choice.setting.threads,
-        wait_policy: tuned.choice.setting.wait,
-        algorithm: tuned.algorithm.clone(),
-        confidence: tuned.choice.confidence,
-        stop_reason: stop_text(tuned.choice.stop),
-        points,
-        spins: tuned
-            .profiles()
-            .any(corewise_decide::profile::Profile::spins),
-        search_seconds: tuned.search_seconds(),
-        ..Record::default()
     }
 }

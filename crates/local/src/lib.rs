@@ -2,13 +2,16 @@
 //! their probes, and remembers what they found.
 //!
 //! - [`advise`]: from what a user typed to how the program should run.
+//! - [`request`]: what is asked for, and the search that it means.
 //! - [`tune`]: hosts a search.
 //! - [`probing`]: makes one probe.
 //! - [`load`]: what other programs use.
-//! - [`history`]: past results.
+//! - [`history`]: past results; [`memory`] puts them there and finds them again.
 
 pub mod advise;
 pub mod history;
 pub mod load;
+pub mod memory;
 pub mod probing;
+pub mod request;
 pub mod tune;

@@ -311,7 +311,7 @@ impl BoundSearch {
     }
 
     fn done(&self, best: &Profile, measure: Measure, stop: StopReason, missed: f64) -> Step {
-        let best_speed = measure.speed(best);
+        let best_worth = self.worth(best, measure);
         // For every alternative that was measured: how sure is it that it is not 5 % faster? Errors
         // are taken as normal and independent, as good as any other guess from so few windows.
         let measured: f64 = self
@@ -319,7 +319,7 @@ impl BoundSearch {
             .iter()
             .filter(|p| p.setting != best.setting)
             .map(|p| {
-                let ratio = measure.speed(p) / best_speed;
+                let ratio = self.worth(p, measure) / best_worth;
                 let error = (p.relative_error.powi(2)
                     + best.relative_error.powi(2)
                     + 2.0 * SYSTEMATIC_ERROR.powi(2))

@@ -256,6 +256,7 @@ mod tests {
             icx_rate: 0.0,
             migration_rate,
             regions: None,
+            region_times: Vec::new(),
             others: 0.0,
             idle: 0.0,
             active_threads: 1,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Key;
 use corewise_decide::setting::Setting;
+use corewise_launch::runtimes::Detected;
 
 pub use corewise_decide::setting::WaitPolicy as Wait;
 
@@ -61,6 +62,9 @@ pub struct Record {
     pub spins: bool,
     /// What the search cost, in seconds.
     pub search_seconds: f64,
+    /// The runtimes that the probes saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detected: Option<Detected>,
     /// Runs that used this result.
     #[serde(default)]
     pub uses: u32,

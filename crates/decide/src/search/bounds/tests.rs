@@ -20,6 +20,7 @@ fn profile(setting: Setting, cpu_util: f64, spin: f64, idle: f64, others: f64) -
         icx_rate: 0.0,
         migration_rate: 0.0,
         regions: None,
+        region_times: Vec::new(),
         others,
         idle,
         active_threads: setting.threads,
@@ -318,7 +319,7 @@ fn regions_entered_count_more_than_being_busy() {
             WaitPolicy::Default => (0.4, 1_000),
         };
         Profile {
-            regions: Some(regions),
+            region_times: vec![(0, 0), (250_000_000, regions)],
             ..profile(s, 1.9, spin, 0.1, 0.0)
         }
     });

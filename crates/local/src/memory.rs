@@ -1,0 +1,204 @@
+//! What is kept of a search, and under which key: between [`crate::tune`] and [`crate::history`].
+
+use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
+use crate::request::Request;
+use crate::tune::Tuned;
+use corewise_decide::profile::{Measure, Profile};
+use corewise_decide::search::unprobed::Past;
+use corewise_decide::search::{Objective, StopReason};
+use corewise_launch::runtimes::Detected;
+use corewise_machine::{EffectiveCpus, Root, identity};
+use std::os::fd::AsFd;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The history of one program under one condition. Whatever goes wrong with it is a warning: no
+/// program is kept from running for it.
+pub(crate) struct Memory {
+    history: Option<History>,
+    key: Option<Key>,
+    warnings: Vec<String>,
+}
+
+impl Memory {
+    /// Opens the history that `request` names. Until [`Memory::look_for`] is called, it recalls
+    /// nothing.
+    pub(crate) fn open(request: &Request) -> Memory {
+        let opened = match &request.history {
+            Some(path) => History::open(path),
+            None => history::default_path().and_then(|path| History::open(&path)),
+        };
+        let mut memory = Memory {
+            history: None,
+            key: None,
+            warnings: Vec::new(),
+        };
+        match opened {
+            Ok(history) => {
+                memory
+                    .warnings
+                    .extend(history.notice().map(ToString::to_string));
+                memory.history = Some(history);
+            }
+            Err(error) => memory.warn(format!("no past results: {error}")),
+        }
+        memory
+    }
+
+    /// Sets the key: the program that `detected` describes, `request`'s arguments, `effective` CPUs
+    /// of which others use `others`.
+    pub(crate) fn look_for(
+        &mut self,
+        request: &Request,
+        detected: &Detected,
+        effective: &EffectiveCpus,
+        others: f64,
+    ) {
+        let look = &history::key::on_disk;
+        let args = &request.template.args;
+        // Of `python3 train.py` the script is train.py, even where python3 is itself a script.
+        let script = match detected.interpreter {
+            true => history::key::script_among(args, look),
+            false => None,
+        };
+        let script = script.or(detected.script.as_deref());
+        let bytes = history::key::input_bytes(args, stdin_size(), look);
+        let root = Root::system();
+        self.key = ProgramKey::of(&detected.executable, script)
+            .ok()
+            .map(|program| Key {
+                program,
+                shape: history::key::shape(args, &request.template.env, look),
+                size_class: history::key::size_class(bytes),
+                machine: MachineKey::new(
+                    &identity::cpu_model(&root),
+                    identity::cpus_online(&root),
+                    effective.count,
+                ),
+                load_class: history::key::load_class(others),
+                objective: match request.objective {
+                    Objective::Speed => "speed",
+                    Objective::Share => "share",
+                }
+                .to_owned(),
+            });
+    }
+
+    /// What went wrong so far.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The result for exactly the key.
+    pub(crate) fn recall(&mut self) -> Option<Record> {
+        match self.history.as_ref()?.recall(self.key.as_ref()?) {
+            Ok(record) => record,
+            Err(error) => {
+                self.warn(format!("past results cannot be read: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The nearest result of the same program under another load or with another size of input.
+    pub(crate) fn past(&self) -> Option<Past> {
+        let entries = self.history.as_ref()?.similar(self.key.as_ref()?).ok()?;
+        let nearest = entries.into_iter().next()?;
+        Some(Past {
+            setting: nearest.record.setting(),
+            others: f64::from(nearest.key.load_class),
+            spins: nearest.record.spins,
+        })
+    }
+
+    /// Keeps a result under the key.
+    pub(crate) fn remember(&mut self, tuned: &Tuned) {
+        let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
+            return;
+        };
+        if let Err(error) = history.remember(key, &record(tuned)) {
+            self.warn(format!("the result is not remembered: {error}"));
+        }
+    }
+
+    /// Notes that a run used the result.
+    pub(crate) fn used(&mut self, wall_seconds: f64) {
+        let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
+            return;
+        };
+        if let Err(error) = history.used(key, wall_seconds) {
+            self.warn(format!("the run is not remembered: {error}"));
+        }
+    }
+
+    fn warn(&mut self, text: String) {
+        self.warnings.push(text);
+    }
+}
+
+/// What is kept of a search.
+pub fn record(tuned: &Tuned) -> Record {
+    let measure = Measure::common(tuned.profiles());
+    let points = tuned
+        .profiles()
+        .map(|p| Point {
+            threads: p.setting.threads,
+            wait_policy: p.setting.wait,
+            speed: measure.speed(p),
+            spin: p.spin.map(|s| s / p.cpu_util.max(1e-9)),
+            cpu_util: Some(p.cpu_util),
+            lock: Some(p.lock),
+            vcx_rate: Some(p.vcx_rate),
+            migration_rate: Some(p.migration_rate),
+            seconds: Some(p.window_ns as f64 / 1e9),
+        })
+        .collect();
+    Record {
+        created_unix_s: SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_secs()),
+        chosen_threads: tuned.choice.setting.threads,
+        wait_policy: tuned.choice.setting.wait,
+        algorithm: tuned.algorithm.clone(),
+        confidence: tuned.choice.confidence,
+        stop_reason: stop_text(tuned.choice.stop),
+        points,
+        spins: tuned.profiles().any(Profile::spins),
+        search_seconds: tuned.search_seconds(),
+        detected: Some(tuned.detected.clone()),
+        ..Record::default()
+    }
+}
+
+/// As the history keeps it: the name that JSON has.
+fn stop_text(stop: StopReason) -> String {
+    serde_json::to_value(stop)
+        .ok()
+        .and_then(|v| v.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// A reason that another version wrote and this one does not know is as good as any.
+pub(crate) fn stop_from(text: &str) -> StopReason {
+    serde_json::from_value(text.into()).unwrap_or(StopReason::Bounded)
+}
+
+/// The size of standard input in bytes, where it is a file.
+fn stdin_size() -> Option<u64> {
+    let stat = rustix::fs::fstat(std::io::stdin().as_fd()).ok()?;
+    let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    is_file.then(|| u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_read_as_it_was_written_and_an_unknown_one_is_no_error() {
+        assert_eq!(
+            stop_from(&stop_text(StopReason::NeverParallel)),
+            StopReason::NeverParallel
+        );
+        assert_eq!(stop_from("from another version"), StopReason::Bounded);
+    }
+}
