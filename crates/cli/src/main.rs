@@ -1,5 +1,6 @@
 //! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
+mod completions;
 mod history;
 mod machine;
 mod options;
@@ -8,7 +9,7 @@ mod report;
 mod run;
 mod tune;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use corewise_launch::command::LookupError;
 use corewise_launch::template::TemplateError;
 use corewise_local::advise::AdviseError;
@@ -32,6 +33,8 @@ enum Subcommands {
     Machine(machine::MachineArgs),
     /// Show or forget past results
     History(history::HistoryArgs),
+    /// Print the completions for a shell, or the manual pages
+    Completions(completions::CompletionsArgs),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Subcommands::Tune(args) => tune::run(args),
         Subcommands::Machine(args) => machine::run(args),
         Subcommands::History(args) => history::run(args),
+        Subcommands::Completions(args) => completions::run(&args, Cli::command()),
     };
     match result {
         Ok(code) => code,

@@ -4,11 +4,11 @@
 use crate::history::Record;
 use crate::load;
 use crate::memory::{Memory, stop_from};
-use crate::probing::{ProbeError, Prober};
+use crate::probing::{ProbeError, Prober, confine};
 use crate::request::Request;
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Space, SpaceError};
+use corewise_decide::search::{Choice, Objective, Space, SpaceError};
 use corewise_decide::setting::Setting;
 use corewise_launch::command::{Command, LookupError};
 use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
@@ -93,6 +93,8 @@ pub struct Advisor {
     effective: EffectiveCpus,
     surroundings: Surroundings,
     others: f64,
+    /// CPUs that were idle when the program was asked for; never none.
+    idle: Vec<u32>,
     memory: Memory,
     stdin: Option<Spool>,
 }
@@ -115,6 +117,7 @@ impl Advisor {
             effective,
             surroundings: surroundings.clone(),
             others: 0.0,
+            idle: Vec::new(),
             memory,
             stdin: None,
         };
@@ -125,6 +128,7 @@ impl Advisor {
         surroundings.cpus = load.idlest_first();
         advisor.surroundings = surroundings;
         advisor.others = load.others();
+        advisor.idle = load.idle();
         advisor.set_key();
         Ok(advisor)
     }
@@ -164,9 +168,10 @@ impl Advisor {
     /// # Errors
     /// When there is no way to set the number of threads.
     pub fn resolve(&self, setting: Setting) -> Result<Resolved, TemplateError> {
-        self.request
-            .template
-            .resolve(&setting, &self.detected, &self.surroundings)
+        let template = &self.request.template;
+        let mut resolved = template.resolve(&setting, &self.detected, &self.surroundings)?;
+        confine(&mut resolved.command, self.idle_cpus().as_deref());
+        Ok(resolved)
     }
 
     /// The command as plain Linux would run it.
@@ -223,6 +228,7 @@ impl Advisor {
         // The load is known better now.
         self.set_key();
         let mut search = self.request.search(self.space(), self.memory.past());
+        let within = self.idle_cpus();
         let stdin = self.stdin.insert(stdin);
         let mut prober = Prober::new(
             &self.request.template,
@@ -231,7 +237,8 @@ impl Advisor {
             &sandbox,
             stdin,
             self.effective.cpus.clone(),
-        );
+        )
+        .within(within);
         let tuned = tune(search.as_mut(), &mut prober, self.request.limits, progress)?;
         self.memory.remember(&tuned);
         self.detected = tuned.detected.clone();
@@ -279,6 +286,12 @@ impl Advisor {
     fn space(&self) -> Space {
         self.request
             .space(&self.detected, &self.effective, self.others)
+    }
+
+    /// The CPUs that the program is confined to, where it is to use only idle ones.
+    fn idle_cpus(&self) -> Option<Vec<u32>> {
+        let share = self.request.objective == Objective::Share && !self.idle.is_empty();
+        share.then(|| self.idle.clone())
     }
 
     fn set_key(&mut self) {

@@ -21,6 +21,21 @@ impl Load {
         (self.cpus.iter().map(|c| c.1).sum::<f64>() - self.own).max(0.0)
     }
 
+    /// CPUs that nobody uses; where there is none, the idlest one. A CPU that is used less than a
+    /// quarter of the time is idle: short looks are rough.
+    pub fn idle(&self) -> Vec<u32> {
+        let mut idle: Vec<u32> = self
+            .cpus
+            .iter()
+            .filter(|c| c.1 < 0.25)
+            .map(|c| c.0)
+            .collect();
+        if idle.is_empty() {
+            idle.extend(self.idlest_first().first());
+        }
+        idle
+    }
+
     /// The CPUs, idlest first; of equals the one with the lower number.
     pub fn idlest_first(&self) -> Vec<u32> {
         let mut cpus = self.cpus.clone();
@@ -78,6 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn on_a_full_machine_the_idlest_cpu_counts_as_idle() {
+        let load = Load {
+            cpus: vec![(0, 0.9), (1, 0.7), (2, 1.0)],
+            own: 0.0,
+        };
+        assert_eq!(load.idle(), [1]);
+    }
+
+    #[test]
     fn only_the_named_cpus_count() {
         let at = |time_ns, idle: [u64; 3]| MachineReading {
             time_ns,
@@ -95,5 +119,6 @@ mod tests {
         let load = between(&at(0, [0; 3]), &at(100, [100, 40, 0]), &[0, 1]);
         assert!((load.others() - 0.6).abs() < 1e-9, "{load:?}");
         assert_eq!(load.idlest_first(), [0, 1]);
+        assert_eq!(load.idle(), [0]);
     }
 }

@@ -1,6 +1,7 @@
 //! Making one probe: starting the program in its sandbox, reading it as the watch asks, ending it.
 
 use corewise_decide::watch::{Watch, WatchPlan, WatchStep, Watched};
+use corewise_launch::command::Command;
 use corewise_launch::probe::Probe;
 use corewise_launch::runtimes::{Detected, Surroundings, from_mapped};
 use corewise_launch::sandbox::Sandbox;
@@ -56,6 +57,7 @@ pub struct Prober<'a> {
     sandbox: &'a Sandbox,
     stdin: &'a Spool,
     cpus: Vec<u32>,
+    within: Option<Vec<u32>>,
     detected: Detected,
     lock_method: String,
     spin_method: String,
@@ -77,10 +79,18 @@ impl<'a> Prober<'a> {
             sandbox,
             stdin,
             cpus,
+            within: None,
             detected,
             lock_method: "not measured".to_owned(),
             spin_method: "not measured".to_owned(),
         }
+    }
+
+    /// Confines the probes to these CPUs.
+    #[must_use]
+    pub fn within(mut self, cpus: Option<Vec<u32>>) -> Prober<'a> {
+        self.within = cpus;
+        self
     }
 
     /// The CPUs that the program may use.
@@ -119,9 +129,10 @@ impl<'a> Prober<'a> {
     /// See [`ProbeError`].
     pub fn probe(&mut self, plan: WatchPlan) -> Result<Watched, ProbeError> {
         let setting = plan.setting;
-        let resolved = self
+        let mut resolved = self
             .template
             .resolve(&setting, &self.detected, self.surroundings)?;
+        confine(&mut resolved.command, self.within.as_deref());
         let mut probe = Probe::start(self.sandbox, &resolved.command, self.stdin)?;
         let mut monitor = ProgramMonitor::attach(probe.root_pid(), MonitorOptions::default())?;
         self.lock_method = method(monitor.lock_method());
@@ -171,6 +182,13 @@ impl<'a> Prober<'a> {
                 .collect();
             self.detected = self.detected.clone().merge(from_mapped(mapped));
         }
+    }
+}
+
+/// Narrows a command's affinity to `cpus`, unless it is narrower already.
+pub(crate) fn confine(command: &mut Command, cpus: Option<&[u32]>) {
+    if let (None, Some(cpus)) = (&command.affinity, cpus) {
+        command.affinity = Some(cpus.to_vec());
     }
 }
 

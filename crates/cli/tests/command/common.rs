@@ -7,21 +7,30 @@ use std::sync::OnceLock;
 /// The made program, compiled once.
 pub(crate) fn made() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/command/made.c");
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        // Tests of several binaries may compile it at the same time.
-        let name = format!("made-{}", std::process::id());
-        let program = folder.join(name);
-        let compiler = Command::new("cc")
-            .args(["-O1", "-pthread", "-o"])
-            .arg(&program)
-            .arg(&source)
-            .status()
-            .expect("a C compiler is part of what scripts/setup installs");
-        assert!(compiler.success());
-        program
-    })
+    MADE.get_or_init(|| compile("made", &["-pthread"]))
+}
+
+/// A program of many parallel regions on libgomp, which prints its number of threads.
+pub(crate) fn openmp() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| compile("openmp", &["-fopenmp"]))
+}
+
+fn compile(name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/command/{name}.c"));
+    // Tests of several checkouts may compile it at the same time.
+    let program =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let compiler = Command::new("cc")
+        .arg("-O1")
+        .args(options)
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .expect("a C compiler is part of what scripts/setup installs");
+    assert!(compiler.success());
+    program
 }
 
 /// A folder with a history of its own.

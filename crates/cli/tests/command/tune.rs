@@ -1,8 +1,12 @@
 //! `corewise tune` on a program made for it.
-use crate::common::{Place, json, made, sandbox_or_skip, stderr};
+use crate::common::{Place, json, made, openmp, sandbox_or_skip, stderr};
 
 fn made_path() -> &'static str {
     made().to_str().unwrap()
+}
+
+fn openmp_path() -> &'static str {
+    openmp().to_str().unwrap()
 }
 
 #[test]
@@ -158,6 +162,48 @@ fn the_number_that_the_user_fixed_is_the_users() {
     ]);
     let output = command.env("OMP_NUM_THREADS", "3").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "3");
+}
+
+#[test]
+fn share_uses_only_cpus_that_are_idle() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let output = Place::new().corewise(&[
+        "tune",
+        "--objective",
+        "share",
+        "--",
+        made_path(),
+        "work",
+        "{threads}",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("By hand: taskset -c "), "{text}");
+}
+
+#[test]
+fn an_openmp_program_needs_no_placeholder_and_its_users_variable_is_respected() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    let tuned = place.corewise(&["tune", "--json", "--", openmp_path()]);
+    let env = json(&tuned)["command"]["env"].to_string();
+    assert!(env.contains("OMP_NUM_THREADS="), "{env}");
+
+    let mut command = place.command(&["run", "--summary", "s.json", "--", openmp_path()]);
+    let ran = command.env("OMP_NUM_THREADS", "3").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "3");
+    assert!(
+        stderr(&ran).contains("fixed by OMP_NUM_THREADS=3"),
+        "{}",
+        stderr(&ran)
+    );
+    let summary = std::fs::read_to_string(place.path().join("s.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["threads"], 3);
 }
 
 #[test]

@@ -38,9 +38,9 @@ const CONTENDED: f64 = 0.3;
 
 /// Threads that wait for each other beside a neighbour run well or badly by turns of a second or so,
 /// depending on which CPU the neighbour is on. A short window may have caught the good turn.
-const CROWDED_DISCOUNT: f64 = 0.9;
+const CROWDED_DISCOUNT: f64 = 0.85;
 
-/// Useful CPUs are an estimate, and what waking up costs the caches is not in it: the runtime's own
+/// What waking up costs the caches is seen late, and useful CPUs are an estimate: the runtime's own
 /// way of waiting is left only for a gain.
 const PASSIVE_DISCOUNT: f64 = 0.95;
 
@@ -263,7 +263,7 @@ impl BoundSearch {
         {
             worth *= CROWDED_DISCOUNT;
         }
-        if measure == Measure::UsefulCpus && profile.setting.wait == WaitPolicy::Passive {
+        if measure != Measure::WholeRuns && profile.setting.wait == WaitPolicy::Passive {
             worth *= PASSIVE_DISCOUNT;
         }
         worth
