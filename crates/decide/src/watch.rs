@@ -52,6 +52,10 @@ const WORK_SPAN_NS: u64 = 60_000_000;
 /// time, so that it means the same on a crowded machine; and without spinning, because runtimes start
 /// their threads on import and let them spin for a while.
 const SECOND_PART: f64 = 0.3;
+/// Two threads that have been on CPUs together for this long are the parallel phase even if one only
+/// spins: beside a neighbour, spinning threads may hardly get any work done. Longer than runtimes let
+/// new threads spin (about 0.03 s each).
+const TWO_ON_CPUS_NS: u64 = 400_000_000;
 /// Work older than this is forgotten, so that two threads in turn are not taken for two at a time.
 const WORK_MEMORY_NS: u64 = 1_000_000_000;
 /// A region-counted window may take this many times its length to do the same work.
@@ -90,11 +94,20 @@ pub struct Watched {
     pub startup_ns: u64,
 }
 
-/// Work that each living thread had done by a time, in nanoseconds of CPU time without spinning.
+/// What each living thread had done by a time, in nanoseconds of CPU time.
 #[derive(Clone, Debug)]
 struct Work {
     time_ns: u64,
     by_thread: HashMap<i32, u64>,
+}
+
+impl Work {
+    fn of(program: &ProgramReading, done: impl Fn(&ThreadReading) -> u64) -> Work {
+        Work {
+            time_ns: program.time_ns,
+            by_thread: program.threads.iter().map(|t| (t.tid, done(t))).collect(),
+        }
+    }
 }
 
 impl Work {
@@ -121,6 +134,10 @@ pub struct Watch {
     started_ns: u64,
     /// What each thread had done at recent readings, oldest first.
     recent: VecDeque<Work>,
+    /// Time on CPUs at the last reading, spinning included.
+    on_cpus: Option<Work>,
+    /// How long a second thread was on a CPU beside the busiest one, spinning included.
+    two_on_cpus_ns: u64,
     /// Readings of the window.
     window: Vec<ProgramReading>,
     machine_begin: Option<MachineReading>,
@@ -142,6 +159,8 @@ impl Watch {
             plan,
             started_ns,
             recent: VecDeque::new(),
+            on_cpus: None,
+            two_on_cpus_ns: 0,
             window: Vec::new(),
             machine_begin: None,
             machine_last: None,
@@ -240,10 +259,12 @@ impl Watch {
     fn remember(&mut self, program: &ProgramReading) {
         let most = program.threads.iter().map(work).max().unwrap_or(0);
         self.busiest = self.busiest.max(most);
-        let now = Work {
-            time_ns: program.time_ns,
-            by_thread: program.threads.iter().map(|t| (t.tid, work(t))).collect(),
-        };
+        let on_cpus = Work::of(program, |t| t.run_ns);
+        if let Some(before) = &self.on_cpus {
+            self.two_on_cpus_ns += on_cpus.two_busiest_since(before).1;
+        }
+        self.on_cpus = Some(on_cpus);
+        let now = Work::of(program, work);
         // Of readings far enough back only the last one is needed.
         while let Some(second) = self.recent.get(1) {
             let too_old = now.time_ns.saturating_sub(self.recent[0].time_ns) > WORK_MEMORY_NS;
@@ -255,8 +276,12 @@ impl Watch {
         self.recent.push_back(now);
     }
 
-    /// Whether lately, while one thread did a good piece of work, a second one worked too.
+    /// Whether lately, while one thread did a good piece of work, a second one worked too; or two have
+    /// been busy for so long that, work or not, this is what the program does.
     fn two_threads_at_work(&self) -> bool {
+        if self.two_on_cpus_ns >= TWO_ON_CPUS_NS {
+            return true;
+        }
         let (Some(earlier), Some(now)) = (self.recent.front(), self.recent.back()) else {
             return false;
         };
@@ -423,16 +448,30 @@ mod tests {
         assert!(profile.regions.unwrap() >= 200, "{profile:?}");
     }
 
+    /// A second thread that only spins, from 0 to `until_ms`.
+    fn spinning_until(until_ms: u64) -> impl Fn(u64) -> ProgramReading {
+        move |ms| {
+            let mut reading = program_at(ms, 0);
+            let spun = ms.min(until_ms) * MS;
+            reading.threads[1].run_ns = spun;
+            reading.threads[1].spin_ns = Some(spun);
+            reading
+        }
+    }
+
     #[test]
     fn threads_that_spin_on_import_are_not_at_work() {
         // OpenBLAS lets its threads spin for a while as soon as they exist.
-        let importing = |ms: u64| {
-            let mut reading = program_at(ms, 0);
-            reading.threads[1].spin_ns = Some(reading.threads[1].run_ns);
-            reading
-        };
-        let watched = drive(&mut Watch::new(plan(), 0), importing);
+        let watched = drive(&mut Watch::new(plan(), 0), spinning_until(100));
         assert_eq!(watched.profile, Err(NoProfile::NeverParallel));
+    }
+
+    #[test]
+    fn threads_that_keep_spinning_are_the_parallel_phase() {
+        let watched = drive(&mut Watch::new(plan(), 0), spinning_until(u64::MAX));
+        let profile = watched.profile.unwrap();
+        assert!(profile.startup_ns < 500 * MS, "{profile:?}");
+        assert!(profile.spins());
     }
 
     #[test]
