@@ -123,12 +123,19 @@ impl Advisor {
         };
         // Says what to write where there is no way to set the number of threads.
         advisor.resolve(Setting::threads(advisor.one_per_cpu()))?;
-        let load = load::measure(&advisor.effective.cpus, LOOK_BEFORE_RECALL)?;
-        // Runtimes that follow affinity are given the idlest CPUs.
-        surroundings.cpus = load.idlest_first();
-        advisor.surroundings = surroundings;
-        advisor.others = load.others();
-        advisor.idle = load.idle();
+        match load::measure(&advisor.effective.cpus, LOOK_BEFORE_RECALL) {
+            Ok(load) => {
+                // Runtimes that follow affinity are given the idlest CPUs.
+                surroundings.cpus = load.idlest_first();
+                advisor.surroundings = surroundings;
+                advisor.others = load.others();
+                advisor.idle = load.idle();
+            }
+            // The program can run without.
+            Err(error) => advisor
+                .memory
+                .warn(format!("what others use is not known: {error}")),
+        }
         advisor.set_key();
         Ok(advisor)
     }

@@ -130,7 +130,8 @@ impl Memory {
         }
     }
 
-    fn warn(&mut self, text: String) {
+    /// Adds something that went wrong without stopping anything.
+    pub(crate) fn warn(&mut self, text: String) {
         self.warnings.push(text);
     }
 }
