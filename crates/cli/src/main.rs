@@ -50,10 +50,24 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("corewise: {error:#}");
+            eprintln!("corewise: {}", told(&error));
             ExitCode::from(exit_code(&error, is_run))
         }
     }
+}
+
+/// The error and its causes. The libraries' errors mostly name their cause themselves: it is not said
+/// twice.
+fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// As env and timeout have it for `run`: 127 not found, 126 not executable, 125 our own failure.
@@ -82,4 +96,23 @@ fn exit_code(error: &anyhow::Error, is_run: bool) -> u8 {
         }
     };
     u8::try_from(code).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_an_error_names_itself_is_not_said_twice() {
+        let cause = std::io::Error::other("no such file");
+        let named = anyhow::Error::new(cause).context("cannot read /x: no such file; mount /proc");
+        assert_eq!(told(&named), "cannot read /x: no such file; mount /proc");
+        let unnamed = anyhow::anyhow!("not a number").context("--threads-per-arg");
+        assert_eq!(told(&unnamed), "--threads-per-arg: not a number");
+    }
+
+    #[test]
+    fn every_option_is_defined_without_conflict() {
+        Cli::command().debug_assert();
+    }
 }
