@@ -21,6 +21,9 @@ use crate::setting::{Convert, Setting, WaitPolicy};
 use crate::watch::NoProfile;
 use serde::{Deserialize, Serialize};
 
+/// Neighbours that use less than this many CPUs are not neighbours but the machine's own noise.
+const NEIGHBOUR_MIN: f64 = 0.25;
+
 /// What the program's speed is weighed against.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -105,6 +108,11 @@ impl Space {
         } else {
             Ok(())
         }
+    }
+
+    /// CPUs that are left where others use `others`, as whole threads; never none.
+    fn free_cpus(&self, others: f64) -> u32 {
+        (self.cpus - others).round().max(1.0) as u32
     }
 
     /// One thread for each effective CPU (a begun one counts), within the range.

@@ -18,16 +18,15 @@
 //! with the neighbour's share.
 
 use super::usl::Usl;
-use super::{Choice, Extent, Objective, Outcome, Search, Space, Step, StopReason, Trial};
+use super::{
+    Choice, Extent, NEIGHBOUR_MIN, Objective, Outcome, Search, Space, Step, StopReason, Trial,
+};
 use crate::profile::{Measure, Profile};
 use crate::setting::{Setting, WaitPolicy};
 use crate::watch::NoProfile;
 
 /// A setting that cannot be faster by more than this is not worth a probe.
 pub const MARGIN: f64 = 0.03;
-
-/// Neighbours that use less than this many CPUs are not neighbours but the machine's own noise.
-const NEIGHBOUR_MIN: f64 = 0.25;
 
 /// A fitted curve may be wrong by this much before a setting is ruled out because of it.
 const FIT_TOLERANCE: f64 = 1.10;
@@ -91,11 +90,6 @@ impl BoundSearch {
         }
     }
 
-    /// What has been seen so far, in order.
-    pub fn seen(&self) -> &[Profile] {
-        &self.seen
-    }
-
     fn try_setting(&mut self, setting: Setting) -> Step {
         self.pending = setting;
         let extent = match self.whole_run {
@@ -129,7 +123,7 @@ impl BoundSearch {
         let most = self.most_threads();
         let mut numbers = vec![cpus / 2, cpus, cpus + cpus / 2, 2 * cpus];
         if self.others() >= NEIGHBOUR_MIN {
-            numbers.push((self.space.cpus - self.others()).round().max(1.0) as u32);
+            numbers.push(self.space.free_cpus(self.others()));
         }
         // Big steps first: two points close together tell nothing of the curve. With one, or on a
         // machine where all steps are small, the rest.
@@ -254,13 +248,10 @@ impl BoundSearch {
     fn worth(&self, profile: &Profile, measure: Measure) -> f64 {
         let mut worth = measure.speed(profile);
         let others = self.others();
-        let free = (self.space.cpus - others).round().max(1.0);
+        let free = self.space.free_cpus(others);
         let waits_for_each_other =
             profile.wasted() > 0.05 * profile.cpu_util || profile.lock > 0.05;
-        if others >= NEIGHBOUR_MIN
-            && f64::from(profile.setting.threads) > free
-            && waits_for_each_other
-        {
+        if others >= NEIGHBOUR_MIN && profile.setting.threads > free && waits_for_each_other {
             worth *= CROWDED_DISCOUNT;
         }
         if measure != Measure::WholeRuns && profile.setting.wait == WaitPolicy::Passive {

@@ -1,7 +1,7 @@
 //! What to choose where no probe can be made, and what past runs suggest to try first: by rules, from
 //! what is known without running the program.
 
-use super::{Choice, Objective, Space, StopReason};
+use super::{Choice, NEIGHBOUR_MIN, Objective, Space, StopReason};
 use crate::setting::{Setting, WaitPolicy};
 
 /// What is known of a program from past runs.
@@ -15,9 +15,6 @@ pub struct Past {
     pub spins: bool,
 }
 
-/// Neighbours that use less than this many CPUs are not neighbours.
-const NEIGHBOUR_MIN: f64 = 0.25;
-
 /// The setting to try first, given `past` of the same program on another input or beside another
 /// load. A program that spins wants only CPUs that are free; one that does not, all.
 pub fn prior(space: &Space, past: &Past) -> Setting {
@@ -25,7 +22,7 @@ pub fn prior(space: &Space, past: &Past) -> Setting {
         return past.setting;
     }
     let threads = if past.spins && space.others >= NEIGHBOUR_MIN {
-        free_cpus(space)
+        space.free_cpus(space.others)
     } else {
         space.one_per_cpu()
     };
@@ -44,7 +41,7 @@ pub fn prior(space: &Space, past: &Past) -> Setting {
 pub fn choice(space: &Space, may_spin: bool) -> Choice {
     let crowded = space.others >= NEIGHBOUR_MIN;
     let threads = if space.objective == Objective::Share || (crowded && may_spin) {
-        free_cpus(space)
+        space.free_cpus(space.others)
     } else {
         space.one_per_cpu()
     };
@@ -61,10 +58,6 @@ pub fn choice(space: &Space, may_spin: bool) -> Choice {
         stop: StopReason::Blind,
         confidence: if crowded { 0.4 } else { 0.6 },
     }
-}
-
-fn free_cpus(space: &Space) -> u32 {
-    (space.cpus - space.others).round().max(1.0) as u32
 }
 
 #[cfg(test)]
