@@ -1,0 +1,158 @@
+//! The claim page: what a program may use now. The manager writes it, the program maps it read-only.
+
+use crate::cpus::LockedCpus;
+use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crate::{PAGE_BYTES, PageHeader};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CWcl");
+
+/// Who stands behind a claim page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing has been granted yet.
+    Waiting,
+    /// A manager keeps the claim.
+    Managed,
+    /// The manager has ended in good order: the claim no longer binds.
+    Ended,
+}
+
+/// One claim word: which grant this is, and how many threads it allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Counts grants; it wraps around, so compare for equality only. 0: nothing was granted yet.
+    pub generation: u32,
+    /// Threads that the program may run at the same time, at least 1 once granted.
+    pub threads: u32,
+}
+
+/// The claim page. All fields are atomics at fixed offsets; the rest of the page is reserved, and zero.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct ClaimPage {
+    header: PageHeader,
+    manager_pid: AtomicI32,
+    state: AtomicU32,
+    _reserved: [AtomicU64; 5],
+    /// Generation in the upper half, threads in the lower: what is read before every piece of work
+    /// has its own cache line.
+    word: AtomicU64,
+    /// The generation again, for futex(2).
+    wake: AtomicU32,
+    _reserved_line: [AtomicU32; 13],
+    cpus: LockedCpus,
+}
+
+const _: () = assert!(size_of::<ClaimPage>() <= PAGE_BYTES);
+
+impl Default for ClaimPage {
+    fn default() -> ClaimPage {
+        ClaimPage::new()
+    }
+}
+
+impl ClaimPage {
+    /// The offset of each field of the header file's `struct corewise_claim_page`, in bytes.
+    #[doc(hidden)]
+    pub fn layout() -> impl Iterator<Item = (&'static str, usize)> {
+        let cpus = core::mem::offset_of!(ClaimPage, cpus);
+        let own = [
+            ("manager_pid", core::mem::offset_of!(ClaimPage, manager_pid)),
+            ("state", core::mem::offset_of!(ClaimPage, state)),
+            ("word", core::mem::offset_of!(ClaimPage, word)),
+            ("wake", core::mem::offset_of!(ClaimPage, wake)),
+        ];
+        let set = LockedCpus::LAYOUT.map(|(name, offset)| (name, cpus + offset));
+        PageHeader::LAYOUT.into_iter().chain(own).chain(set)
+    }
+
+    /// A page of zeroes in ordinary memory, as a mapped page is before [`ClaimPage::initialise`]: for
+    /// a claim that no manager keeps, and for tests.
+    pub fn new() -> ClaimPage {
+        ClaimPage {
+            header: PageHeader::new(),
+            manager_pid: AtomicI32::new(0),
+            state: AtomicU32::new(0),
+            _reserved: core::array::from_fn(|_| AtomicU64::new(0)),
+            word: AtomicU64::new(0),
+            wake: AtomicU32::new(0),
+            _reserved_line: core::array::from_fn(|_| AtomicU32::new(0)),
+            cpus: LockedCpus::new(),
+        }
+    }
+
+    /// Makes a page of zeroes a claim page of the manager `manager_pid`.
+    pub fn initialise(&self, manager_pid: i32) {
+        self.manager_pid.store(manager_pid, Ordering::Relaxed);
+        self.header.initialise(MAGIC, size_of::<ClaimPage>(), 0);
+    }
+
+    /// Whether this is a claim page of a version that we can read.
+    pub fn is_valid(&self) -> bool {
+        self.header
+            .read(MAGIC)
+            .is_some_and(|(version, size)| version >= 1 && usize::from(size) >= size_of::<Self>())
+    }
+
+    /// The process that keeps the claim, as its own PID namespace numbers it.
+    pub fn manager_pid(&self) -> i32 {
+        self.manager_pid.load(Ordering::Relaxed)
+    }
+
+    /// Who stands behind the page.
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            1 => State::Managed,
+            2 => State::Ended,
+            _ => State::Waiting,
+        }
+    }
+
+    /// Generation and number of threads: one load with acquire ordering, about a nanosecond.
+    #[inline]
+    pub fn granted(&self) -> Granted {
+        let word = self.word.load(Ordering::Acquire);
+        Granted {
+            generation: (word >> 32) as u32,
+            threads: word as u32,
+        }
+    }
+
+    /// The futex word for those who sleep until the next grant: wait while it holds the generation
+    /// that was seen. It changes after the claim has.
+    pub fn futex(&self) -> &AtomicU32 {
+        &self.wake
+    }
+
+    /// Copies the CPU set into `into`, a word for each 64 CPUs, and gives the generation it belongs
+    /// to. `None` if no consistent set could be read, as when the manager was killed while it wrote:
+    /// then the claim does not bind. Costs a few nanoseconds.
+    pub fn cpus(&self, into: &mut [u64]) -> Option<u32> {
+        self.cpus.read(into)
+    }
+
+    /// Grants: writes the CPU set, then the claim word, then the futex word; gives the new
+    /// generation. Only the manager may call this. It must wake the sleepers afterwards.
+    pub fn grant(&self, threads: u32, cpus: impl IntoIterator<Item = u32>) -> u32 {
+        let generation = match self.granted().generation.wrapping_add(1) {
+            0 => 1,
+            next => next,
+        };
+        self.cpus.write(generation, cpus);
+        self.state.store(1, Ordering::Relaxed);
+        let word = u64::from(generation) << 32 | u64::from(threads.max(1));
+        self.word.store(word, Ordering::Release);
+        self.wake.store(generation, Ordering::Release);
+        generation
+    }
+
+    /// Says that the manager has ended. It must wake the sleepers afterwards.
+    pub fn end(&self) {
+        self.state.store(2, Ordering::Release);
+        let generation = self.granted().generation.wrapping_add(1).max(1);
+        // A new generation, so that readers of the word alone look at the state.
+        let word = u64::from(generation) << 32 | u64::from(self.granted().threads);
+        self.word.store(word, Ordering::Release);
+        self.wake.store(generation, Ordering::Release);
+    }
+}

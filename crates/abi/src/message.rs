@@ -1,0 +1,197 @@
+//! Messages on the manager's socket (SOCK_SEQPACKET: a packet is a message).
+//!
+//! They are for what is rare: joining, asking, leaving, and people's questions. What is read often is
+//! on the pages. Every message is bounded by [`MAX_MESSAGE`]; enums only grow at their end, so that an
+//! older side cannot mistake one message for another, only fail to read it.
+//!
+//! A connection is a program: it says [`ToManager::Join`] first and is welcomed with two descriptors
+//! (claim page, progress page), or refused. When the connection ends, so does the claim. A connection
+//! that only asks (`corewise status`) never joins.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The longest message, in bytes.
+pub const MAX_MESSAGE: usize = 8192;
+
+/// The longest text within a message, in bytes; longer ones are cut by their writer and refused by
+/// their reader.
+pub const MAX_TEXT: usize = 1024;
+
+/// Where a claim's CPUs should be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// Wherever there is room.
+    #[default]
+    Any,
+    /// Close together: caches and NUMA nodes shared by as many as possible.
+    Compact,
+    /// Spread over NUMA nodes and caches.
+    Scatter,
+}
+
+/// What a program asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wants {
+    /// Threads that it cannot do without, at least 1.
+    pub min_threads: u32,
+    /// Threads that it can use, at least `min_threads`.
+    pub max_threads: u32,
+    /// Where they should run.
+    pub placement: Placement,
+    /// Whether the number of its threads can change while it runs.
+    pub malleable: bool,
+}
+
+/// A program joins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The version that the sender speaks.
+    pub version: u16,
+    /// Feature bits of the sender.
+    pub features: u64,
+    /// The program: the sender itself, or a child of the sender (a local manager beside a program
+    /// that nobody changed). As the sender's PID namespace numbers it.
+    pub pid: i32,
+    /// A name for people.
+    pub name: String,
+    /// What it asks for at first.
+    pub wants: Wants,
+}
+
+/// From a program, or a person, to the manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToManager {
+    /// The connection's first message, if it is a program.
+    Join(Join),
+    /// The program asks for something else: it invades or retreats. Answered with [`ToProgram::Done`]
+    /// when the manager has decided, after the claim page says so; programs do not count on it.
+    Ask(Wants),
+    /// The program's threads have changed: how many it has now.
+    Threads(u32),
+    /// The answer to [`ToProgram::Request`].
+    Answer {
+        /// Which request.
+        request: u32,
+        /// Whether the program did as it was asked.
+        yes: bool,
+    },
+    /// What the manager knows, as JSON in parts ([`ToProgram::Part`]).
+    Status,
+    /// A person sets a program's claim, whatever the policy says; 0 threads gives it back to the
+    /// policy.
+    Override {
+        /// The program.
+        pid: i32,
+        /// How many threads it may run.
+        threads: u32,
+        /// On which CPUs; empty: any.
+        cpus: Vec<u32>,
+    },
+    /// The manager should end.
+    Stop,
+}
+
+/// What the manager asks of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Run one thread more.
+    Expand,
+    /// Run one thread less.
+    Shrink,
+}
+
+/// How a local manager places its program's threads on the claim's CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LocalRule {
+    /// Leave them where they are.
+    #[default]
+    Leave,
+    /// Every thread may run on every CPU of the claim.
+    Whole,
+    /// Each thread has one CPU of the claim, in the order of their creation; where there are more
+    /// threads than CPUs, they share from the first one on.
+    OneEach,
+}
+
+/// From the manager.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToProgram {
+    /// The program is managed. Comes with two descriptors: claim page, progress page.
+    Welcome {
+        /// The version that the manager speaks.
+        version: u16,
+        /// Feature bits of the manager.
+        features: u64,
+        /// The program's number in `corewise status`.
+        program: u64,
+        /// How its threads are to be placed.
+        rule: LocalRule,
+    },
+    /// What was asked for cannot be; the text says why, for people.
+    Refused(String),
+    /// The manager asks; the program answers with [`ToManager::Answer`].
+    Request {
+        /// To be repeated in the answer.
+        request: u32,
+        /// What is asked.
+        what: Request,
+    },
+    /// A part of an answer to a person's question; the last one is not followed by `more`.
+    Part {
+        /// Whether another part follows.
+        more: bool,
+        /// Bytes of the answer.
+        bytes: Vec<u8>,
+    },
+    /// What was asked for is done.
+    Done,
+}
+
+/// A message that cannot be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Longer than [`MAX_MESSAGE`].
+    TooLong,
+    /// Not a message of this version, or followed by bytes that do not belong to it.
+    Unreadable,
+}
+
+impl core::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Malformed::TooLong => "the message is longer than 8,192 bytes",
+            Malformed::Unreadable => "the message is not one of this version of the protocol",
+        })
+    }
+}
+
+impl core::error::Error for Malformed {}
+
+/// The bytes of a message.
+///
+/// # Errors
+/// [`Malformed::TooLong`].
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, Malformed> {
+    let bytes = postcard::to_allocvec(message).map_err(|_| Malformed::Unreadable)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(Malformed::TooLong);
+    }
+    Ok(bytes)
+}
+
+/// Reads a message from any bytes.
+///
+/// # Errors
+/// [`Malformed`], whatever the bytes are; never a panic, and never more memory than the bytes
+/// themselves would need.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
+    if bytes.len() > MAX_MESSAGE {
+        return Err(Malformed::TooLong);
+    }
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(Malformed::Unreadable),
+    }
+}

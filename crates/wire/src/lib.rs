@@ -1,0 +1,27 @@
+//! What `corewise-abi` defines, carried over Linux: the runtime folder where manager and programs
+//! find each other, the socket between them, and the two pages of shared memory.
+//!
+//! - [`Folder`]: where everything of one user's manager is.
+//! - [`Channel`]: one connection; a message is a packet, and may carry descriptors.
+//! - [`ClaimWriter`], [`ClaimReader`]: the claim page (manager to program) with its sleepers.
+//! - [`ProgressWriter`], [`ProgressReader`]: the progress page (program to manager).
+//! - [`join`]: how a program becomes a managed one.
+//!
+//! Nobody is trusted: the other side may send any bytes and any descriptors, stop reading, or die at
+//! any moment. Nothing here panics, faults or waits for ever because of that.
+
+mod channel;
+mod error;
+mod folder;
+mod join;
+mod mapped;
+mod pages;
+mod sys;
+
+pub use channel::{Channel, Peer, Received};
+pub use error::Error;
+pub use folder::Folder;
+pub use join::{Joined, connect, join};
+pub use pages::{ClaimReader, ClaimWriter, ProgressReader, ProgressWriter};
+
+pub use corewise_abi as abi;
