@@ -7,9 +7,19 @@
 //! - [`profile`]: what one probe showed in its window.
 //! - [`watch`]: watching one probe: when its window opens and closes.
 //! - [`search`]: the searches for a number of threads.
+//! - [`status`]: what is known of machine and programs; [`cpus`]: sets of CPUs.
+//! - [`policy`]: who may use which CPUs; [`local`]: where threads run within a claim.
+//! - [`global`]: the global manager's decisions: the status, the policy, and the checks between.
+//! - [`world`]: what comes in and goes out, and the driver loop.
 
+pub mod cpus;
+pub mod global;
+pub mod local;
+pub mod policy;
 pub mod profile;
 pub mod reading;
 pub mod search;
 pub mod setting;
+pub mod status;
 pub mod watch;
+pub mod world;

@@ -96,6 +96,17 @@ impl Profile {
         })
     }
 
+    /// Whether it entered regions one after the other: at the end of each, all waited for the last
+    /// thread.
+    pub fn is_in_regions(&self) -> bool {
+        self.regions.is_some_and(|r| r >= 2)
+    }
+
+    /// Whether threads wait for each other, in whatever way.
+    pub fn waits_for_others(&self) -> bool {
+        self.wasted() > 0.05 * self.cpu_util || self.lock > 0.05
+    }
+
     /// Whether a tenth or more of its CPU time went into spinning.
     pub fn spins(&self) -> bool {
         self.spin.is_some_and(|s| s > 0.1 * self.cpu_util)
@@ -219,17 +230,13 @@ impl Window<'_> {
     }
 
     fn others_and_idle(&self, a: &MachineReading, b: &MachineReading, cpu_util: f64) -> (f64, f64) {
-        let span = b.time_ns.saturating_sub(a.time_ns).max(1) as f64;
         let mine = |cpu: u32| self.cpus.is_empty() || self.cpus.contains(&cpu);
-        let before: HashMap<u32, _> = a.cpus.iter().map(|c| (c.cpu, c)).collect();
         let (mut busy, mut idle) = (0.0, 0.0);
-        for cpu in b.cpus.iter().filter(|c| mine(c.cpu)) {
-            if let Some(old) = before.get(&cpu.cpu) {
-                busy += cpu.busy_ns.saturating_sub(old.busy_ns) as f64;
-                idle += cpu.idle_ns.saturating_sub(old.idle_ns) as f64;
-            }
+        for cpu in b.since(a).filter(|c| mine(c.cpu)) {
+            busy += cpu.busy;
+            idle += cpu.idle;
         }
-        ((busy / span - cpu_util).max(0.0), idle / span)
+        ((busy - cpu_util).max(0.0), idle)
     }
 }
 

@@ -5,6 +5,7 @@
 //! "nobody looked" stay apart.
 
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// How a figure was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +69,33 @@ pub struct CpuReading {
     pub idle_ns: u64,
     /// Time that the hypervisor gave to others, in nanoseconds.
     pub steal_ns: u64,
+}
+
+/// What a CPU did between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuUse {
+    /// The CPU, as Linux numbers it.
+    pub cpu: u32,
+    /// Part of the time in which it ran anything (1.0: all of it).
+    pub busy: f64,
+    /// Part of the time in which it was idle.
+    pub idle: f64,
+}
+
+impl MachineReading {
+    /// What each CPU did since an earlier reading; CPUs that are not in both are left out.
+    pub fn since<'a>(&'a self, earlier: &MachineReading) -> impl Iterator<Item = CpuUse> + 'a {
+        let span = self.time_ns.saturating_sub(earlier.time_ns).max(1) as f64;
+        let before: HashMap<u32, CpuReading> = earlier.cpus.iter().map(|c| (c.cpu, *c)).collect();
+        self.cpus.iter().filter_map(move |now| {
+            let before = before.get(&now.cpu)?;
+            Some(CpuUse {
+                cpu: now.cpu,
+                busy: now.busy_ns.saturating_sub(before.busy_ns) as f64 / span,
+                idle: now.idle_ns.saturating_sub(before.idle_ns) as f64 / span,
+            })
+        })
+    }
 }
 
 /// The machine's counters at one moment.

@@ -39,9 +39,20 @@ const CONTENDED: f64 = 0.3;
 /// depending on which CPU the neighbour is on. A short window may have caught the good turn.
 const CROWDED_DISCOUNT: f64 = 0.85;
 
+/// Where work is shared out evenly and all wait for the last one (parallel regions, spinning), a
+/// thread that shares its CPU with a neighbour has half of it, and the whole program runs as if all
+/// had: N threads do N/2 CPUs' work. That is more than one for each free CPU would do only where
+/// neighbours are on most of the CPUs, and there it is seen to be more by far. What a window shows
+/// beyond it is its good turn.
+const IN_STEP_DISCOUNT: f64 = 0.7;
+
 /// What waking up costs the caches is seen late, and useful CPUs are an estimate: the runtime's own
 /// way of waiting is left only for a gain.
 const PASSIVE_DISCOUNT: f64 = 0.95;
+
+/// Where nobody else wants the CPUs, spinning on them takes nothing from anyone, and waking up costs:
+/// there the gain must be a large one.
+const PASSIVE_ALONE_DISCOUNT: f64 = 0.85;
 
 /// Fewer threads are preferred when they are slower by no more than this.
 const FEWER_THREADS: f64 = 0.98;
@@ -249,13 +260,24 @@ impl BoundSearch {
         let mut worth = measure.speed(profile);
         let others = self.others();
         let free = self.space.free_cpus(others);
-        let waits_for_each_other =
-            profile.wasted() > 0.05 * profile.cpu_util || profile.lock > 0.05;
-        if others >= NEIGHBOUR_MIN && profile.setting.threads > free && waits_for_each_other {
-            worth *= CROWDED_DISCOUNT;
+        if others >= NEIGHBOUR_MIN && profile.setting.threads > free {
+            if profile.spins() || profile.is_in_regions() {
+                worth *= IN_STEP_DISCOUNT;
+            } else if profile.waits_for_others() {
+                worth *= CROWDED_DISCOUNT;
+            }
+        }
+        if others >= NEIGHBOUR_MIN && profile.setting.threads <= free {
+            worth *= as_if_spread_out(profile);
         }
         if measure != Measure::WholeRuns && profile.setting.wait == WaitPolicy::Passive {
-            worth *= PASSIVE_DISCOUNT;
+            let alone = others < NEIGHBOUR_MIN
+                && f64::from(profile.setting.threads) <= self.space.cpus.ceil();
+            worth *= if alone {
+                PASSIVE_ALONE_DISCOUNT
+            } else {
+                PASSIVE_DISCOUNT
+            };
         }
         worth
     }
@@ -374,6 +396,15 @@ impl Search for BoundSearch {
             }
         }
     }
+}
+
+/// Where there is a CPU for each thread beside the neighbours, a thread that waited for one had been
+/// put on a neighbour's: the scheduler moves it within a second, which a short window may not see. How
+/// much faster it will be then, as a factor of at least 1.
+fn as_if_spread_out(profile: &Profile) -> f64 {
+    let threads = f64::from(profile.setting.threads);
+    let wanted = (profile.cpu_util + profile.cpu_wait).min(threads);
+    (wanted / profile.cpu_util.max(1e-6)).max(1.0)
 }
 
 /// A curve through the points, if they are far enough apart to show one.

@@ -239,6 +239,77 @@ fn beside_a_neighbour_threads_that_wait_for_each_other_must_win_clearly() {
 }
 
 #[test]
+fn a_good_turn_of_parallel_regions_beside_a_neighbour_is_not_believed() {
+    let space = Space {
+        passive: true,
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let in_regions = |p: Profile| Profile {
+        regions: Some(500),
+        ..p
+    };
+    let (tried, choice) = run(space, &|s| match s.threads {
+        1 => in_regions(profile(s, 1.0, 0.0, 0.0, 1.0)),
+        _ => in_regions(profile(s, 1.35, 0.0, 0.0, 0.65)),
+    });
+    assert_eq!(choice.setting, Setting::threads(1), "{tried:?}");
+}
+
+#[test]
+fn a_thread_that_began_on_the_neighbours_cpu_is_not_held_against_its_setting() {
+    // One thread shared the neighbour's CPU in its window; two looked half as fast again.
+    let space = Space {
+        others: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| match s.threads {
+        1 => Profile {
+            cpu_wait: 0.4,
+            ..profile(s, 0.6, 0.0, 0.4, 1.0)
+        },
+        _ => Profile {
+            regions: Some(500),
+            ..profile(s, 1.3, 0.0, 0.0, 0.7)
+        },
+    });
+    assert_eq!(choice.setting, Setting::threads(1), "{tried:?}");
+}
+
+#[test]
+fn alone_on_the_machine_waiting_passively_must_win_by_a_lot() {
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| match s.wait {
+        WaitPolicy::Passive => profile(s, 1.72, 0.0, 0.2, 0.0),
+        WaitPolicy::Default => profile(s, 2.0, 0.4, 0.0, 0.0),
+    });
+    assert!(tried.contains(&Setting::passive(2)));
+    assert_eq!(choice.setting, Setting::threads(2));
+}
+
+#[test]
+fn where_neighbours_are_on_most_cpus_parallel_regions_use_them_all_the_same() {
+    // 14 hogs on 16 CPUs: each of 16 threads has half a CPU, two threads would have one each.
+    let space = Space {
+        others: 14.0,
+        ..Space::for_cpus(16.0)
+    };
+    let (tried, choice) = run(space, &|s| {
+        let crowded = f64::from(s.threads.saturating_sub(2));
+        let busy = f64::from(s.threads.min(2)) + crowded / 2.0;
+        let in_step = f64::from(s.threads) * if s.threads > 2 { 0.5 } else { 1.0 };
+        Profile {
+            regions: Some(500),
+            ..profile(s, busy, busy - in_step, 0.0, 16.0 - busy)
+        }
+    });
+    assert!(choice.setting.threads >= 12, "{tried:?} {choice:?}");
+}
+
+#[test]
 fn threads_that_spin_for_each_other_are_never_more_than_the_cpus() {
     let space = Space {
         passive: true,

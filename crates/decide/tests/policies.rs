@@ -1,0 +1,10 @@
+//! What each built-in policy does, by scenario.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "policies/automax.rs"]
+mod automax;
+#[path = "policies/balanced.rs"]
+mod balanced;
+#[path = "policies/fcfs.rs"]
+mod fcfs;
+mod support;
