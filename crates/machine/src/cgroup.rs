@@ -79,6 +79,29 @@ impl Place {
 /// # Errors
 /// The text says why the groups could not be learned; there may still be some.
 pub fn places(root: &Root, pid: Option<i32>) -> Result<Vec<Place>, String> {
+    let places = places_with(root, pid, &["cpu", "cpuset"])?;
+    // Where v1 has both controllers, a v2 hierarchy that is not mounted cannot limit CPUs.
+    let v1_has = |controller: &str| {
+        places
+            .iter()
+            .any(|p| p.version == Version::V1 && p.may_have(controller))
+    };
+    let v1_has_both = v1_has("cpu") && v1_has("cpuset");
+    Ok(places
+        .into_iter()
+        .filter(|p| !(v1_has_both && p.version == Version::V2 && p.folders.is_empty()))
+        .collect())
+}
+
+/// The places of a process in v2 and in those hierarchies of v1 that have one of the controllers.
+///
+/// # Errors
+/// As [`places`].
+pub(crate) fn places_with(
+    root: &Root,
+    pid: Option<i32>,
+    controllers: &[&str],
+) -> Result<Vec<Place>, String> {
     let process = process_folder(pid);
     let file = format!("{process}/cgroup");
     let text = root
@@ -90,21 +113,15 @@ pub fn places(root: &Root, pid: Option<i32>) -> Result<Vec<Place>, String> {
         Ok(text) => cgroup_mounts(&text),
         Err(e) => return Err(format!("/proc/self/mountinfo cannot be read ({e})")),
     };
-    let places: Vec<Place> = groups
+    Ok(groups
         .into_iter()
-        .filter(|g| g.hierarchy == 0 || g.controllers.iter().any(|c| c == "cpu" || c == "cpuset"))
+        .filter(|g| {
+            g.hierarchy == 0
+                || g.controllers
+                    .iter()
+                    .any(|c| controllers.contains(&c.as_str()))
+        })
         .map(|g| place(root, pid, &mounts, g.controllers, g.pathname))
-        .collect();
-    // Where v1 has both controllers, a v2 hierarchy that is not mounted cannot limit CPUs.
-    let v1_has = |controller: &str| {
-        places
-            .iter()
-            .any(|p| p.version == Version::V1 && p.may_have(controller))
-    };
-    let v1_has_both = v1_has("cpu") && v1_has("cpuset");
-    Ok(places
-        .into_iter()
-        .filter(|p| !(v1_has_both && p.version == Version::V2 && p.folders.is_empty()))
         .collect())
 }
 

@@ -6,6 +6,7 @@
 
 mod affinity;
 pub mod cgroup;
+pub mod control;
 pub mod cpu_list;
 pub mod effective;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod program;
 pub mod root;
 pub mod sensors;
 pub mod topology;
+pub mod undo;
 
 pub use effective::{EffectiveCpus, effective_cpus};
 pub use error::Error;

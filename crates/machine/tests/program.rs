@@ -126,6 +126,19 @@ fn what_ended_children_used_is_not_lost() {
 }
 
 #[test]
+fn the_whole_programs_cpu_time_covers_its_threads_and_outlives_its_processes() {
+    let mut child = Ends::shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; read line");
+    let mut monitor = child.attach();
+    let full = sample_until(&mut monitor, Detail::Full, |r| r.threads[0].run_ns > 0);
+    let total = monitor.cpu_time_ns();
+    assert!(total >= run_ns(&full), "{total} {full:?}");
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    monitor.sample(Detail::Full).unwrap();
+    assert!(monitor.cpu_time_ns() >= total);
+}
+
+#[test]
 fn light_samples_leave_out_what_they_do_not_read() {
     let child = Ends::shell("read line");
     let mut monitor = child.attach();

@@ -21,22 +21,22 @@ pub(super) fn schedstat(text: &[u8]) -> Option<SchedStat> {
 
 /// What `stat` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(crate) struct Stat {
     /// The state's letter, such as `R`, `S` or `Z`.
-    pub(super) state: u8,
+    pub(crate) state: u8,
     /// The parent process.
-    pub(super) ppid: i32,
+    pub(crate) ppid: i32,
     /// Time in user mode, in clock ticks.
-    pub(super) user_ticks: u64,
+    pub(crate) user_ticks: u64,
     /// Time in the kernel, in clock ticks.
-    pub(super) system_ticks: u64,
+    pub(crate) system_ticks: u64,
     /// When the thread started, in clock ticks since boot.
-    pub(super) start_ticks: u64,
+    pub(crate) start_ticks: u64,
 }
 
 /// Parses `/proc/PID/task/TID/stat`. The name may hold spaces and parentheses, so the fields are
 /// counted from the last parenthesis.
-pub(super) fn stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn stat(text: &[u8]) -> Option<Stat> {
     let end = text.iter().rposition(|b| *b == b')')?;
     let mut fields = text.get(end + 2..)?.split(|b| *b == b' ');
     let state = *fields.next()?.first()?;

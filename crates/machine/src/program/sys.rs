@@ -13,8 +13,8 @@ pub(super) fn monotonic_ns() -> u64 {
 }
 
 /// CPU time of all threads that a living process has or had, in nanoseconds. `None` where there is
-/// no such process.
-pub(super) fn process_cpu_ns(pid: i32) -> Option<u64> {
+/// no such process. Costs a system call: half a microsecond, and some nanoseconds for each thread.
+pub fn process_cpu_ns(pid: i32) -> Option<u64> {
     // The encoding of clock_getcpuclockid(3): the inverted process number and CPUCLOCK_SCHED (2).
     clock_ns((!pid << 3) | 2)
 }

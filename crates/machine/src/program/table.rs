@@ -80,6 +80,12 @@ impl Table {
             .collect()
     }
 
+    /// What a process's living threads had run when they were last read, in nanoseconds.
+    pub(super) fn run_ns_of(&self, pid: i32) -> u64 {
+        let threads = self.threads.values().filter(|t| t.reading.pid == pid);
+        threads.map(|t| t.reading.run_ns).sum()
+    }
+
     /// Brings the list of threads up to date; `all` also where the kernel says that a process has
     /// as many threads as before.
     pub(super) fn list(&mut self, time_ns: u64, all: bool) {
