@@ -103,6 +103,22 @@ pub fn start(command: &Command, options: &RunOptions<'_>) -> Result<Running, Err
     })
 }
 
+/// Starts a thread of corewise's own beside a real run. No signal is delivered to it: what a signal
+/// sets off here must have happened when the thread that waits for the program goes on.
+///
+/// # Errors
+/// When there is no thread to be had.
+pub fn beside(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<()>> {
+    // A thread inherits its maker's mask.
+    let old = signals::change_mask(libc::SIG_SETMASK, &signals::all());
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    signals::change_mask(libc::SIG_SETMASK, &old);
+    thread
+}
+
 /// A real run under way. Dropping it leaves the program running, without corewise in its way.
 #[derive(Debug)]
 pub struct Running {
