@@ -1,0 +1,12 @@
+//! libcorewise: what C and C++ programs link. `include/corewise.h` is its documentation: each function
+//! there is one here, over the crate corewise-program. `include/corewise.hpp` stands on corewise.h alone.
+//!
+//! - [`process`]: what the library keeps for its process.
+//! - [`claim`], [`change`], [`work`]: the functions, in the header's order.
+//! - [`answer`]: no panic gets out into C.
+
+mod answer;
+mod change;
+mod claim;
+mod process;
+mod work;
