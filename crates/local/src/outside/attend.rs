@@ -1,0 +1,336 @@
+//! The time that a program has with one manager.
+
+use super::masks::LoggedMasks;
+use super::pace::{Pace, SHORTEST};
+use super::placing::{Placing, Thread};
+use super::{Program, Shared, wait_for};
+use corewise_abi::VERSION;
+use corewise_abi::claim::State;
+use corewise_abi::message::{Join, ToManager, ToProgram};
+use corewise_decide::cpus::CpuSet;
+use corewise_decide::status::LocalRule;
+use corewise_machine::Root;
+use corewise_machine::program::{Detail, LockOption, MonitorOptions, ProgramMonitor};
+use corewise_wire::{Channel, ClaimReader, Error, Folder, ProgressWriter};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The one that sleeps on the claim page looks so often whether there is still somebody to tell.
+const SLEEP: Duration = Duration::from_secs(5);
+
+/// Words of a CPU set, for every CPU that a claim can name.
+const WORDS: usize = corewise_abi::MAX_CPUS as usize / 64;
+
+/// Why a program could not be given into a manager's care.
+#[derive(Debug)]
+pub(super) enum CannotJoin {
+    /// Nobody manages.
+    NoManager(String),
+    /// Another time, perhaps.
+    Now(String),
+    /// Never.
+    Ever(String),
+}
+
+impl From<Error> for CannotJoin {
+    fn from(error: Error) -> CannotJoin {
+        let text = error.to_string();
+        match error {
+            Error::NoManager { .. } => CannotJoin::NoManager(text),
+            Error::Refused(_) | Error::ForeignPeer { .. } => CannotJoin::Ever(text),
+            _ => CannotJoin::Now(text),
+        }
+    }
+}
+
+/// Why the time with a manager is over.
+pub(super) enum End {
+    /// The program has ended, or its owner wants no more managing.
+    Stopped,
+    /// The manager has ended in good order.
+    Dismissed,
+    /// The manager is gone, or nothing can be done with it; the text says what happened.
+    Lost(String),
+    /// The manager wants no more of us, as when the program has joined it itself.
+    SentAway(String),
+}
+
+/// A program with its manager.
+pub(super) struct Attending<'a> {
+    shared: &'a Shared,
+    /// Readable when the program has ended. `None` on kernels without such descriptors.
+    process: Option<OwnedFd>,
+    channel: Channel,
+    claim: Arc<ClaimReader>,
+    progress: ProgressWriter,
+    rule: LocalRule,
+    monitor: ProgramMonitor,
+    placing: Placing<LoggedMasks>,
+    pace: Pace,
+    /// The generation that was followed last.
+    seen: u32,
+    /// The claim's CPUs.
+    cpus: CpuSet,
+}
+
+impl<'a> Attending<'a> {
+    /// Joins the manager that listens in `folder`, if one does.
+    pub(super) fn join(
+        program: &Program,
+        folder: &Folder,
+        shared: &'a Shared,
+    ) -> Result<Attending<'a>, CannotJoin> {
+        let joined = corewise_wire::join(
+            folder,
+            Join {
+                version: VERSION,
+                features: 0,
+                pid: program.pid,
+                name: program.name.clone(),
+                wants: program.wants,
+            },
+        )?;
+        let options = MonitorOptions {
+            root: Root::system(),
+            lock: LockOption::Off,
+            spin: false,
+            regions: false,
+            ..MonitorOptions::default()
+        };
+        let monitor = ProgramMonitor::attach(program.pid, options)
+            .map_err(|error| CannotJoin::Ever(error.to_string()))?;
+        let (masks, starting) = LoggedMasks::of_program(program.pid, folder)
+            .map_err(|error| CannotJoin::Ever(error.to_string()))?;
+        let process =
+            Pid::from_raw(program.pid).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let mut now = shared.now();
+        now.joined = true;
+        now.managed.program = Some(joined.program);
+        now.managed.why_not = None;
+        Ok(Attending {
+            shared,
+            process,
+            channel: joined.channel,
+            claim: Arc::new(joined.claim),
+            progress: joined.progress,
+            rule: joined.rule,
+            monitor,
+            placing: Placing::new(masks, starting),
+            pace: Pace::new(),
+            seen: 0,
+            cpus: CpuSet::new(),
+        })
+    }
+
+    /// Keeps the program within its claim until either ends.
+    pub(super) fn attend(mut self) -> End {
+        // Rigid: it could not use another number.
+        self.progress.could_use.store(0, Ordering::Relaxed);
+        let granted = match tell_of_grants(&self.claim) {
+            Ok(granted) => granted,
+            Err(error) => return End::Lost(format!("claims cannot be waited for: {error}")),
+        };
+        let end = self.follow(&granted);
+        self.put_back();
+        end
+    }
+
+    fn follow(&mut self, granted: &OwnedFd) -> End {
+        let mut look_at = Instant::now();
+        loop {
+            let ready = {
+                let all = [
+                    self.shared.stop.as_fd(),
+                    self.channel.as_fd(),
+                    granted.as_fd(),
+                ];
+                let time = look_at.saturating_duration_since(Instant::now());
+                wait_for(&all, Some(time))
+            };
+            if ready[0] {
+                return End::Stopped;
+            }
+            if ready[1]
+                && let Some(end) = self.answer()
+            {
+                return end;
+            }
+            if ready[2] {
+                // Only its being readable matters.
+                let _ = rustix::io::read(granted, &mut [0; 8]);
+            }
+            if self.claim.state() == State::Ended {
+                return End::Dismissed;
+            }
+            let time_to_look = Instant::now() >= look_at;
+            let mut changed = false;
+            let mut cost = Duration::ZERO;
+            if time_to_look {
+                let before = thread_cpu_time();
+                changed = self.look();
+                if changed
+                    && let Err(error) = self
+                        .channel
+                        .send(&ToManager::Threads(self.placing.count()), &[])
+                {
+                    return self.lost(&error);
+                }
+                cost = thread_cpu_time().saturating_sub(before);
+            }
+            if self.claim.granted().generation != self.seen {
+                changed |= self.take_claim();
+            }
+            if changed || (time_to_look && self.placing.is_settling()) {
+                self.placing.place(self.rule, &self.cpus);
+                let seen = &self.progress.seen_generation;
+                seen.store(self.seen, Ordering::Release);
+            }
+            if time_to_look {
+                look_at = Instant::now() + self.pace.next(changed, cost);
+            } else if changed {
+                // Whoever has a new claim may soon have other threads.
+                look_at = look_at.min(Instant::now() + SHORTEST);
+            }
+        }
+    }
+
+    /// Reads the new claim. False if it cannot be read whole: then the last one stays.
+    fn take_claim(&mut self) -> bool {
+        let mut words = [0; WORDS];
+        let Some(generation) = self.claim.cpus(&mut words) else {
+            return false;
+        };
+        let new = generation != self.seen;
+        self.seen = generation;
+        self.cpus = cpus_in(&words);
+        self.shared.now().managed.claims += u32::from(new);
+        new
+    }
+
+    /// Looks at the program's threads. Whether they have changed.
+    fn look(&mut self) -> bool {
+        let Ok(reading) = self.monitor.sample(Detail::Light) else {
+            return false;
+        };
+        let living: HashSet<Thread> = reading
+            .threads
+            .iter()
+            .map(|t| Thread {
+                pid: t.pid,
+                tid: t.tid,
+            })
+            .collect();
+        let changed = self.placing.threads(&living);
+        self.progress
+            .team
+            .store(self.placing.count(), Ordering::Relaxed);
+        changed
+    }
+
+    /// Reads what the manager says. `Some` if it says no more.
+    fn answer(&mut self) -> Option<End> {
+        loop {
+            let request = match self.channel.receive::<ToProgram>() {
+                Ok(received) => match received.message {
+                    ToProgram::Request { request, .. } => request,
+                    ToProgram::Refused(why) => return Some(End::SentAway(why)),
+                    _ => continue,
+                },
+                Err(Error::WouldBlock) => return None,
+                Err(error) => return Some(self.lost(&error)),
+            };
+            let no = ToManager::Answer {
+                request,
+                yes: false,
+            };
+            if let Err(error) = self.channel.send(&no, &[]) {
+                return Some(self.lost(&error));
+            }
+        }
+    }
+
+    fn lost(&self, error: &Error) -> End {
+        // The manager may hear of the program's end before we are told.
+        if self.program_has_ended() {
+            return End::Stopped;
+        }
+        match self.claim.state() {
+            State::Ended => End::Dismissed,
+            _ => End::Lost(match error {
+                Error::Closed => "its manager is gone".to_owned(),
+                other => other.to_string(),
+            }),
+        }
+    }
+
+    /// Whether the program has ended, though perhaps nobody has waited for it yet.
+    fn program_has_ended(&self) -> bool {
+        let process = self.process.as_ref().map(AsFd::as_fd);
+        process.is_some_and(|process| wait_for(&[process], Some(Duration::ZERO))[0])
+    }
+
+    /// Puts every mask back, also of threads that were started meanwhile.
+    fn put_back(&mut self) {
+        self.look();
+        self.placing.put_all_back();
+        // One that was started by a thread which was still confined shows up in the next look.
+        for _ in 0..3 {
+            if !self.look() {
+                break;
+            }
+            self.placing.put_all_back();
+        }
+    }
+}
+
+/// A descriptor that becomes readable at every grant. A thread sleeps on the claim page for it: a page
+/// cannot be polled.
+fn tell_of_grants(claim: &Arc<ClaimReader>) -> std::io::Result<OwnedFd> {
+    let granted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let tell = granted.try_clone()?;
+    let claim = Arc::downgrade(claim);
+    corewise_launch::run::beside("claim", move || {
+        let mut seen = 0;
+        while let Some(claim) = claim.upgrade() {
+            if claim.wait(seen, Some(SLEEP)) {
+                seen = claim.granted().generation;
+                // A counter that is full says the same as one that is not.
+                let _ = rustix::io::write(&tell, &1u64.to_ne_bytes());
+            }
+        }
+    })?;
+    Ok(granted)
+}
+
+fn cpus_in(words: &[u64]) -> CpuSet {
+    let bits = words.iter().zip(0u32..).flat_map(|(word, index)| {
+        (0..64)
+            .filter(move |bit| word >> bit & 1 == 1)
+            .map(move |bit| index * 64 + bit)
+    });
+    bits.collect()
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_become_cpus() {
+        let mut words = [0; WORDS];
+        words[0] = 0b101;
+        words[2] = 1 << 63;
+        assert_eq!(cpus_in(&words).to_string(), "0,2,191");
+    }
+}

@@ -1,0 +1,320 @@
+//! What connections say, and what follows from it.
+
+use crate::admit::{admit, is_served};
+use crate::connection::{Connection, Managed};
+use crate::listen::Accepted;
+use crate::tree::TreeClock;
+use crate::waiter::now_ns;
+use crate::world::{LinuxWorld, of_connection, of_process};
+use corewise_abi::VERSION;
+use corewise_abi::message::{Join, LocalRule, MAX_TEXT, ToManager, ToProgram};
+use corewise_decide::status::ProgramId;
+use corewise_decide::world::Input;
+use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
+use std::os::fd::AsFd;
+
+/// Messages of one connection that are heard before the others have their turn.
+const AT_A_TURN: u32 = 16;
+
+/// Connections of one user that root's manager keeps, of all that it can.
+const SHARE_OF_A_USER: usize = 4;
+
+/// Whoever sent it is not talked to any more.
+struct Unwelcome;
+
+impl LinuxWorld<'_> {
+    /// Accepts all who wait.
+    pub(crate) fn accept_all(&mut self) {
+        loop {
+            let channel = match self.listener.accept() {
+                Accepted::Channel(channel) => channel,
+                Accepted::TurnedAway => continue,
+                Accepted::Nobody => return,
+            };
+            // Dropped: the connection is closed.
+            let Ok(peer) = channel.peer() else { continue };
+            if !is_served(self.uid, peer.uid) || !self.has_room_for(peer.uid) {
+                continue;
+            }
+            let id = self.next_connection;
+            self.next_connection += 1;
+            if self.waiter.add(&channel, of_connection(id)).is_ok() {
+                self.connections.insert(id, Connection::new(channel, peer));
+            }
+        }
+    }
+
+    fn has_room_for(&self, uid: u32) -> bool {
+        if self.connections.len() >= self.most_connections {
+            return false;
+        }
+        if uid == self.uid {
+            return true;
+        }
+        let of_user = self.connections.values().filter(|c| c.peer.uid == uid);
+        of_user.count() < self.most_connections / SHARE_OF_A_USER
+    }
+
+    /// Hears what a connection says, a bounded number of messages; with `all`, up to its end.
+    pub(crate) fn hear(&mut self, id: u64, all: bool) {
+        let now = now_ns();
+        let mut turns = 0;
+        while all || turns < AT_A_TURN {
+            turns += 1;
+            let Some(connection) = self.connections.get_mut(&id) else {
+                return;
+            };
+            if connection.paused && !all {
+                return;
+            }
+            match connection.channel.receive::<ToManager>() {
+                // Descriptors that came with it are closed: nobody was asked for any.
+                Ok(received) => {
+                    let enough = connection.has_said_enough(&received.message, now);
+                    if self.on_message(id, received.message).is_err() {
+                        return self.close(id);
+                    }
+                    // At its end the kernel holds a bounded number of messages.
+                    if enough
+                        && !all
+                        && let Some(connection) = self.connections.get_mut(&id)
+                    {
+                        connection.paused = true;
+                        return self.pause(id, now);
+                    }
+                }
+                Err(WireError::WouldBlock) => return,
+                Err(_) => return self.close(id),
+            }
+        }
+    }
+
+    fn on_message(&mut self, id: u64, message: ToManager) -> Result<(), Unwelcome> {
+        let connection = self.connections.get(&id).ok_or(Unwelcome)?;
+        let peer = connection.peer;
+        // What only a program may say.
+        let program = connection.program.ok_or(Unwelcome);
+        match message {
+            ToManager::Join(_) if program.is_ok() => return Err(Unwelcome),
+            ToManager::Join(join) => {
+                if let Err(why) = self.join(id, join) {
+                    self.say(id, [ToProgram::Refused(why)]);
+                }
+            }
+            ToManager::Ask(wants) => {
+                let program = program?;
+                self.inputs.push(Input::Asked { program, wants });
+                // So that it need not wait where nothing changes. Not to one who does not read.
+                if !connection.has_more_to_say() {
+                    self.afterwards.done.push(id);
+                }
+            }
+            ToManager::Threads(count) => {
+                let program = program?;
+                self.inputs.push(Input::Threads { program, count });
+            }
+            ToManager::Answer { request, yes } => {
+                let program = program?;
+                self.inputs.push(Input::Answered {
+                    program,
+                    request,
+                    yes,
+                });
+            }
+            ToManager::Status => {
+                // One answer at a time: who does not read does not fill our memory.
+                if connection.has_more_to_say() || self.afterwards.status.contains(&id) {
+                    return Err(Unwelcome);
+                }
+                self.afterwards.status.push(id);
+            }
+            ToManager::Override { pid, threads, cpus } => {
+                let found = self.present().find(|(_, managed)| managed.pid == pid);
+                match found.map(|(program, managed)| (program, managed.uid)) {
+                    None => {
+                        let why = format!("process {pid} is not managed");
+                        self.say(id, [ToProgram::Refused(why)]);
+                    }
+                    Some((_, uid)) if peer.uid != uid && peer.uid != 0 => {
+                        let why = format!("process {pid} belongs to another user");
+                        self.say(id, [ToProgram::Refused(why)]);
+                    }
+                    Some((program, _)) => {
+                        let cpus = cpus.into_iter().collect();
+                        let claim = (threads > 0).then_some((cpus, threads));
+                        self.inputs.push(Input::Overridden { program, claim });
+                        self.afterwards.done.push(id);
+                    }
+                }
+            }
+            ToManager::Stop if peer.uid == self.uid || peer.uid == 0 => {
+                self.say(id, [ToProgram::Done]);
+                self.stopping = true;
+            }
+            ToManager::Stop => {
+                let why = "only its own user or root ends a manager".to_owned();
+                self.say(id, [ToProgram::Refused(why)]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Programs that have not left.
+    fn present(&self) -> impl Iterator<Item = (ProgramId, &Managed)> {
+        let here = |managed: &Managed| self.connections.contains_key(&managed.connection);
+        let programs = self.programs.iter();
+        programs
+            .filter(move |(_, managed)| here(managed))
+            .map(|(id, managed)| (*id, managed))
+    }
+
+    /// Takes a program in; why not, for people.
+    fn join(&mut self, id: u64, join: Join) -> Result<(), String> {
+        let peer = match self.connections.get(&id) {
+            Some(connection) => connection.peer,
+            None => return Ok(()),
+        };
+        if join.version == 0 {
+            return Err("it speaks no version of the protocol".to_owned());
+        }
+        if join.name.len() > MAX_TEXT {
+            return Err(format!("its name is longer than {MAX_TEXT} bytes"));
+        }
+        let admitted = admit(peer, join.pid)?;
+        let pid = admitted.pid;
+        self.settle_who_speaks_for(pid, admitted.itself)?;
+        let refused = |error: WireError| error.to_string();
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        let (claim, claim_page) = ClaimWriter::create(own).map_err(refused)?;
+        let (progress, progress_page) = ProgressReader::create().map_err(refused)?;
+        if let Some(pidfd) = &admitted.pidfd {
+            let watched = self.waiter.add(pidfd, of_process(id));
+            watched.map_err(|error| error.to_string())?;
+        }
+        if self.programs.is_empty() {
+            // Nobody has looked at the machine while there were none.
+            let _ = self.look_at_machine();
+        }
+        let program = ProgramId(self.next_program);
+        self.next_program += 1;
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.program = Some(program);
+        }
+        let managed = Managed {
+            connection: id,
+            pid,
+            uid: peer.uid,
+            itself: admitted.itself,
+            tree: TreeClock::default(),
+            claim,
+            progress,
+            pages: Some([claim_page, progress_page]),
+            pidfd: admitted.pidfd,
+        };
+        self.programs.insert(program, managed);
+        self.inputs.push(Input::Joined {
+            program,
+            pid,
+            name: printable(&join.name),
+            wants: join.wants,
+        });
+        self.afterwards.welcome.push(program);
+        Ok(())
+    }
+
+    /// A process that links the library knows better what it needs than who stands beside it: once it
+    /// has joined itself, nobody else speaks for it. It may do so several times, as when two of its
+    /// libraries do: those are several programs.
+    fn settle_who_speaks_for(&mut self, pid: i32, itself: bool) -> Result<(), String> {
+        let same = self.present().filter(|(_, managed)| managed.pid == pid);
+        let others: Vec<(u64, bool)> = same.map(|(_, m)| (m.connection, m.itself)).collect();
+        if !itself && !others.is_empty() {
+            return Err(format!("process {pid} has joined already"));
+        }
+        for (beside, _) in others.into_iter().filter(|(_, itself)| !itself) {
+            let why = "the program has joined itself".to_owned();
+            self.say(beside, [ToProgram::Refused(why)]);
+            self.close(beside);
+        }
+        Ok(())
+    }
+
+    /// Sends a program its pages. By now they hold its first claim.
+    pub(crate) fn welcome(&mut self, program: ProgramId, rule: LocalRule) {
+        let Some(managed) = self.programs.get_mut(&program) else {
+            return;
+        };
+        let id = managed.connection;
+        let (Some(connection), Some(pages)) = (self.connections.get(&id), managed.pages.take())
+        else {
+            return;
+        };
+        let welcome = ToProgram::Welcome {
+            version: VERSION,
+            features: 0,
+            program: program.0,
+            rule,
+        };
+        let pages = [pages[0].as_fd(), pages[1].as_fd()];
+        if connection.channel.send(&welcome, &pages).is_err() {
+            self.close(id);
+        }
+    }
+
+    /// Sends answers, now or when there is room.
+    pub(crate) fn say(&mut self, id: u64, answers: impl IntoIterator<Item = ToProgram>) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        match connection.say(answers) {
+            Ok(()) if connection.has_more_to_say() => self.renew_interest(id),
+            Ok(()) => {}
+            Err(_) => self.close(id),
+        }
+    }
+
+    /// There is room again for a connection's answers.
+    pub(crate) fn say_more(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        match connection.say_more() {
+            Ok(()) if connection.has_more_to_say() => {}
+            Ok(()) => self.renew_interest(id),
+            Err(_) => self.close(id),
+        }
+    }
+
+    /// Ends a connection, and with it its program.
+    pub(crate) fn close(&mut self, id: u64) {
+        // Closing takes it out of epoll, too.
+        let Some(connection) = self.connections.remove(&id) else {
+            return;
+        };
+        let Some(program) = connection.program else {
+            return;
+        };
+        if let Some(managed) = self.programs.get_mut(&program) {
+            // Its end would wake us up again and again.
+            managed.pidfd = None;
+        }
+        self.inputs.push(Input::Left { program });
+        self.afterwards.gone.push(program);
+    }
+}
+
+/// A name without what would move a terminal's cursor.
+fn printable(name: &str) -> String {
+    let printable = |c: char| if c.is_control() { '?' } else { c };
+    name.chars().map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_paint_on_the_terminal() {
+        assert_eq!(printable("a\x1b[2Jb\nü"), "a?[2Jb?ü");
+    }
+}
