@@ -1,12 +1,17 @@
 //! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
+mod claim;
 mod completions;
 mod history;
+mod joining;
 mod machine;
+mod manage;
 mod options;
 mod output;
+mod policy;
 mod report;
 mod run;
+mod status;
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -29,6 +34,14 @@ enum Subcommands {
     Run(run::RunArgs),
     /// Search for a program's number of threads, and show how it was found
     Tune(tune::TuneArgs),
+    /// Show the programs under management, and what each may use
+    Status(status::StatusArgs),
+    /// Show one program's claim, set it by hand, or give it back to the policy
+    Claim(claim::ClaimArgs),
+    /// Manage this user's programs, in the foreground
+    Manage(manage::ManageArgs),
+    /// Try a policy that is a script
+    Policy(policy::PolicyArgs),
     /// Show the machine: CPUs, what limits them, what can be sensed and set
     Machine(machine::MachineArgs),
     /// Show or forget past results
@@ -43,6 +56,10 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Subcommands::Run(args) => run::run(args),
         Subcommands::Tune(args) => tune::run(args),
+        Subcommands::Status(args) => status::run(args),
+        Subcommands::Claim(args) => claim::run(args),
+        Subcommands::Manage(args) => manage::run(args),
+        Subcommands::Policy(args) => policy::run(args),
         Subcommands::Machine(args) => machine::run(args),
         Subcommands::History(args) => history::run(args),
         Subcommands::Completions(args) => completions::run(&args, Cli::command()),
@@ -87,6 +104,10 @@ fn exit_code(error: &anyhow::Error, is_run: bool) -> u8 {
         None => {
             let typed = error.chain().any(|cause| {
                 cause.is::<TemplateError>()
+                    || matches!(
+                        cause.downcast_ref::<corewise_manager::Error>(),
+                        Some(corewise_manager::Error::Policy { .. })
+                    )
                     || matches!(
                         cause.downcast_ref::<AdviseError>(),
                         Some(AdviseError::Template(_) | AdviseError::Space(_))

@@ -1,5 +1,6 @@
 //! `corewise run`: run a program with the number of threads that suits it now.
 
+use crate::joining::{self, Joined, Joining};
 use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
 use anyhow::{Context as _, Result};
@@ -29,6 +30,10 @@ pub(crate) struct RunArgs {
     /// Search again, whatever past results say
     #[arg(long)]
     fresh: bool,
+
+    /// Run it without a manager, as if nothing else were managed here
+    #[arg(long)]
+    alone: bool,
 
     /// Say nothing at the end
     #[arg(short, long)]
@@ -75,20 +80,26 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let options = RunOptions {
         stdin: advisor.stdin(),
     };
-    let outcome = corewise_launch::run::run(&command, &options)?;
+    let command = joining::marked(command, args.alone);
+    let running = corewise_launch::run::start(&command, &options)?;
+    let joining = Joining::start(running.pid(), &command, setting.threads, args.alone);
+    let outcome = running.wait()?;
+    let joined = joining.finish(args.summary.is_some());
     if outcome.status.success() {
         advisor.ran(outcome.wall_ns as f64 / 1e9);
     }
     if !args.quiet {
         eprintln!(
-            "{}",
-            paragraph(setting, advice.as_ref(), &advisor, &outcome)
+            "{} {}",
+            paragraph(setting, advice.as_ref(), &advisor, &outcome),
+            joined.sentence()
         );
         output::warn(&warnings);
         output::warn(advisor.warnings());
     }
     if let Some(path) = &args.summary {
-        write_summary(path, setting, advice.as_ref(), &advisor, &outcome)?;
+        let advice = advice.as_ref();
+        write_summary(path, setting, advice, &advisor, &outcome, &joined)?;
     }
     if let (Some(path), Some(advice)) = (&args.report, &advice) {
         match &advice.source {
@@ -142,6 +153,7 @@ fn write_summary(
     advice: Option<&Advice>,
     advisor: &Advisor,
     outcome: &Outcome,
+    joined: &Joined,
 ) -> Result<()> {
     let (source, tuned) = match advice.map(|a| &a.source) {
         Some(Source::Recalled(_)) => ("recalled", None),
@@ -165,6 +177,7 @@ fn write_summary(
         "others": advisor.others(),
         "effective_cpus": advisor.effective().count,
         "tuned": tuned,
+        "managed": joined.to_json(),
         "warnings": advisor.warnings(),
     });
     std::fs::write(path, format!("{summary:#}\n"))

@@ -16,6 +16,12 @@ pub(crate) fn openmp() -> &'static Path {
     MADE.get_or_init(|| compile("openmp", &["-fopenmp"]))
 }
 
+/// A program of OpenMP threads and a child that runs until a file is there.
+pub(crate) fn gate() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| compile("gate", &["-fopenmp"]))
+}
+
 fn compile(name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/command/{name}.c"));
     // Tests of several checkouts may compile it at the same time.
@@ -53,13 +59,28 @@ impl Place {
         self.path().join("state/history.sqlite")
     }
 
+    /// The runtime folder: its programs share a manager with nobody else's.
+    pub(crate) fn runtime(&self) -> PathBuf {
+        self.path().join("runtime")
+    }
+
     /// `corewise` with `args`, run in this folder.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_corewise"));
+        self.command_under(&[], args)
+    }
+
+    /// The same, started by another program, such as taskset.
+    pub(crate) fn command_under(&self, launcher: &[&str], args: &[&str]) -> Command {
+        let mut words = launcher.to_vec();
+        words.push(env!("CARGO_BIN_EXE_corewise"));
+        words.extend(args);
+        let mut command = Command::new(words[0]);
         command
-            .args(args)
+            .args(&words[1..])
             .current_dir(self.path())
             .env("COREWISE_HISTORY", self.history())
+            .env("COREWISE_RUNTIME_DIR", self.runtime())
+            .env_remove("COREWISE_RUN")
             .env_remove("OMP_NUM_THREADS")
             .stdin(std::process::Stdio::null());
         command

@@ -2,5 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 mod common;
+mod managed;
+mod policy;
 mod run;
 mod tune;

@@ -242,6 +242,7 @@ fn without_a_sandbox_tune_refuses_and_run_goes_by_rule() {
             .arg(env!("CARGO_BIN_EXE_corewise"))
             .args(args)
             .env("COREWISE_HISTORY", place.history())
+            .env("COREWISE_RUNTIME_DIR", place.runtime())
             .current_dir(place.path())
             .output()
             .unwrap()

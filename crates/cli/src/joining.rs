@@ -1,0 +1,176 @@
+//! How the program of `corewise run` comes under management, and what is said of it afterwards.
+
+use corewise_launch::command::Command;
+use corewise_local::outside::{Managed, Outside, Program};
+use corewise_wire::Folder;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Names the process of a `corewise run` for those that its program starts: they are part of the
+/// managed program, and are not managed a second time.
+const WITHIN: &str = "COREWISE_RUN";
+
+/// How long the manager may take to say which policy it has.
+const ANSWER_WITHIN: Duration = Duration::from_millis(200);
+
+/// A program beside which there is a local manager, or the reason why there is none.
+pub(crate) enum Joining {
+    /// It is managed, or will be as soon as there is a manager.
+    Outside(Outside, Folder),
+    /// It runs as on plain Linux.
+    Not(String),
+}
+
+/// What came of it.
+pub(crate) struct Joined {
+    managed: Managed,
+    policy: Option<String>,
+}
+
+/// Says to corewise itself, further down, that this program is managed.
+pub(crate) fn marked(command: Command, alone: bool) -> Command {
+    match alone {
+        true => command,
+        false => command.env(WITHIN, std::process::id().to_string()),
+    }
+}
+
+impl Joining {
+    /// Starts managing a program that runs. Fails open, and takes no time of the program's.
+    pub(crate) fn start(pid: i32, command: &Command, threads: u32, alone: bool) -> Joining {
+        if alone {
+            return Joining::Not("--alone was given".to_owned());
+        }
+        if let Some(outer) = outer_run() {
+            return Joining::Not(format!(
+                "it is part of what process {outer} (corewise run) manages"
+            ));
+        }
+        let folder = match Folder::of_user() {
+            Ok(folder) => folder,
+            Err(error) => return Joining::Not(error.to_string()),
+        };
+        let name = command.program.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        let asked = folder.clone();
+        let manager = |folder: &Folder| {
+            let command = std::env::current_exe().map_err(|e| e.to_string())?;
+            corewise_manager::start_on_demand(folder, &command).map_err(|e| e.to_string())
+        };
+        let program = Program::rigid(pid, name, threads);
+        match Outside::start(program, folder, Box::new(manager)) {
+            Some(outside) => Joining::Outside(outside, asked),
+            None => Joining::Not("no thread can be started to manage it".to_owned()),
+        }
+    }
+
+    /// The program has ended. `ask` also asks for the policy's name, which takes a moment.
+    pub(crate) fn finish(self, ask: bool) -> Joined {
+        match self {
+            Joining::Outside(outside, folder) => {
+                // Before it leaves: a manager on demand may leave with it.
+                let ask = ask && outside.managed().program.is_some();
+                let policy = ask.then(|| policy(folder)).flatten();
+                let managed = outside.finish();
+                Joined { managed, policy }
+            }
+            Joining::Not(why) => Joined {
+                managed: Managed {
+                    why_not: Some(why),
+                    ..Managed::default()
+                },
+                policy: None,
+            },
+        }
+    }
+}
+
+impl Joined {
+    /// For people.
+    pub(crate) fn sentence(&self) -> String {
+        let claims = match self.managed.claims {
+            1 => "1 claim".to_owned(),
+            n => format!("{n} claims"),
+        };
+        match (&self.managed.why_not, self.managed.program) {
+            (None, Some(_)) => format!("Managed: {claims}."),
+            (Some(why), Some(_)) => format!("Managed at first ({claims}), then not: {why}."),
+            (Some(why), None) => format!("Not managed: {why}."),
+            (None, None) => "Not managed.".to_owned(),
+        }
+    }
+
+    /// For the summary.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "policy": self.policy,
+            "program": self.managed.program,
+            "claims": self.managed.claims,
+            "why_not": self.managed.why_not,
+        })
+    }
+}
+
+/// The name of the policy, if the manager says so at once: a summary does not wait for it.
+fn policy(folder: Folder) -> Option<String> {
+    let (answer, asked) = std::sync::mpsc::channel();
+    std::thread::Builder::new()
+        .spawn(move || {
+            // Nobody may be left who wants to know.
+            let _ = answer.send(corewise_manager::status_json(&folder));
+        })
+        .ok()?;
+    let status = asked.recv_timeout(ANSWER_WITHIN).ok()?.ok()??;
+    Some(status["policy"].as_str()?.to_owned())
+}
+
+/// The `corewise run` whose program started this process, directly or not. The variable alone says
+/// little: whoever became a daemon carries it on.
+fn outer_run() -> Option<i32> {
+    let outer: i32 = std::env::var(WITHIN).ok()?.parse().ok()?;
+    let mut pid = parent(i32::try_from(std::process::id()).ok()?)?;
+    while pid > 1 {
+        if pid == outer {
+            return Some(outer);
+        }
+        pid = parent(pid)?;
+    }
+    None
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything; then come the state and the parent.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processs_parent_is_found() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let expected = i32::try_from(std::os::unix::process::parent_id()).unwrap();
+        assert_eq!(parent(own), Some(expected));
+        assert_eq!(parent(0), None);
+    }
+
+    #[test]
+    fn what_is_said_tells_whether_it_was_managed_and_why_not() {
+        let joined = |program, claims, why: Option<&str>| Joined {
+            managed: Managed {
+                program,
+                claims,
+                why_not: why.map(str::to_owned),
+            },
+            policy: None,
+        };
+        assert_eq!(joined(Some(1), 2, None).sentence(), "Managed: 2 claims.");
+        let gone = joined(Some(1), 1, Some("its manager is gone"));
+        assert!(gone.sentence().contains("then not: its manager is gone"));
+        let never = joined(None, 0, Some("--alone was given"));
+        assert_eq!(never.sentence(), "Not managed: --alone was given.");
+        assert_eq!(never.to_json()["why_not"], "--alone was given");
+    }
+}

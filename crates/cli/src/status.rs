@@ -1,0 +1,199 @@
+//! `corewise status`: who is managed, and who may use what.
+
+use crate::output;
+use anyhow::{Context as _, Result};
+use clap::Args;
+use comfy_table::{CellAlignment, Table, presets};
+use corewise_wire::Folder;
+use serde_json::{Value, json};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The time between two looks with `--watch`.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Show the programs under management: the CPUs and threads that each was granted, and what it uses.
+#[derive(Args, Debug)]
+pub(crate) struct StatusArgs {
+    /// Show it again every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+
+    /// Print one JSON object; with --watch one a line
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: StatusArgs) -> Result<ExitCode> {
+    let folder = Folder::of_user()?;
+    if !args.watch {
+        output::print(&shown(&folder, args.json)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let screen = !args.json && std::io::stdout().is_terminal();
+    loop {
+        let mut text = shown(&folder, args.json)?;
+        if screen {
+            // Home, then clear what is below: the screen does not flicker.
+            text = format!("\x1b[H\x1b[J{text}");
+        } else if !args.json {
+            text.push('\n');
+        }
+        let mut out = std::io::stdout().lock();
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // The reader has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+            result => result.context("cannot write to standard output")?,
+        }
+        drop(out);
+        std::thread::sleep(EVERY);
+    }
+}
+
+fn shown(folder: &Folder, as_json: bool) -> Result<String> {
+    let status = status(folder)?;
+    Ok(match (as_json, status) {
+        (true, status) => format!("{}\n", status.unwrap_or_else(nobody)),
+        (false, Some(status)) => text(&status),
+        (false, None) => format!("no manager runs in {}\n", folder.path().display()),
+    })
+}
+
+/// What the manager says; `None` where none runs.
+pub(crate) fn status(folder: &Folder) -> Result<Option<Value>> {
+    match corewise_manager::status_json(folder) {
+        // It ended while it was asked.
+        Err(corewise_manager::Error::Wire(corewise_wire::Error::Closed)) => Ok(None),
+        other => Ok(other?),
+    }
+}
+
+/// The object where no manager runs.
+fn nobody() -> Value {
+    json!({"policy": null, "programs": []})
+}
+
+/// The status for people.
+fn text(status: &Value) -> String {
+    let policy = status["policy"].as_str().unwrap_or("unknown");
+    let mut text = format!("{}\n", machine_line(status, policy));
+    let none = Vec::new();
+    let programs = status["programs"].as_array().unwrap_or(&none);
+    if programs.is_empty() {
+        text.push_str("no program is managed\n");
+        return text;
+    }
+    text.push_str(&format!("{}\n", table(programs)));
+    text
+}
+
+/// Policy, CPUs that may be granted, and how busy they are.
+fn machine_line(status: &Value, policy: &str) -> String {
+    let mut line = format!("policy {policy}");
+    if let Some(cpus) = cpu_list(&status["machine"]["allowed"]) {
+        line.push_str(&format!("; CPUs {cpus}"));
+    }
+    let load = &status["load"];
+    if let (Some(busy), Some(others)) = (load["busy"].as_f64(), load["others"].as_f64()) {
+        // The kernel counts in ticks: over a short time there seem to be more than there are.
+        let all = status["machine"]["allowed"]
+            .as_array()
+            .map_or(busy, |c| c.len() as f64);
+        let (busy, others) = (busy.min(all), others.min(all));
+        line.push_str(&format!(
+            "; {busy:.1} CPUs busy, {others:.1} of them with programs not under management"
+        ));
+    }
+    line
+}
+
+/// A row for each program.
+pub(crate) fn table(programs: &[Value]) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let titles = ["PID", "NAME", "CPUS", "GRANTED", "HAS", "COULD USE", "USES"];
+    table.set_header(titles.map(output::bold));
+    for program in programs {
+        let claim = &program["claim"];
+        let mut cpus = cpu_list(&claim["cpus"]).unwrap_or_else(|| "-".to_owned());
+        if program["overridden"] == true {
+            cpus.push_str(" (set by hand)");
+        }
+        let uses = program["uses"].as_f64();
+        table.add_row([
+            number(&program["pid"]),
+            program["name"].as_str().unwrap_or("?").to_owned(),
+            cpus,
+            number(&claim["threads"]),
+            positive(&program["threads"]),
+            positive(&program["could_use"]),
+            uses.map_or("-".to_owned(), |uses| format!("{uses:.2}")),
+        ]);
+    }
+    for index in [0, 3, 4, 5, 6] {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn number(value: &Value) -> String {
+    value.as_i64().map_or("-".to_owned(), |n| n.to_string())
+}
+
+/// 0 means that the program has not said.
+fn positive(value: &Value) -> String {
+    match value.as_u64() {
+        Some(0) | None => "-".to_owned(),
+        Some(n) => n.to_string(),
+    }
+}
+
+/// A list of CPUs as Linux writes it; `None` if there is none.
+pub(crate) fn cpu_list(value: &Value) -> Option<String> {
+    let cpus: Vec<u32> = value
+        .as_array()?
+        .iter()
+        .filter_map(|cpu| u32::try_from(cpu.as_u64()?).ok())
+        .collect();
+    Some(corewise_machine::cpu_list::format(&cpus))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_program_has_its_row_and_what_is_not_known_is_a_dash() {
+        let status = json!({
+            "policy": "balanced",
+            "machine": {"allowed": [0, 1, 2, 3]},
+            "load": {"busy": 2.04, "others": 0.5},
+            "programs": [
+                {"pid": 12, "name": "sort", "claim": {"cpus": [0, 1, 3], "threads": 3},
+                 "threads": 4, "could_use": null, "uses": 1.5},
+                {"pid": 13, "name": "new", "claim": null, "threads": 0, "overridden": true},
+            ],
+        });
+        let text = text(&status);
+        assert!(
+            text.starts_with("policy balanced; CPUs 0-3; 2.0 CPUs busy, 0.5 of them"),
+            "{text}"
+        );
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[2], ["12", "sort", "0-1,3", "3", "4", "-", "1.50"]);
+        assert_eq!(rows[3][..3], ["13", "new", "-"]);
+    }
+
+    #[test]
+    fn without_a_manager_there_is_an_object_all_the_same() {
+        assert_eq!(nobody()["policy"], Value::Null);
+        assert_eq!(nobody()["programs"], json!([]));
+        assert!(text(&nobody()).contains("no program is managed"));
+    }
+}
