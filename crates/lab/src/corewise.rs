@@ -94,7 +94,8 @@ impl Corewise {
         // Nothing of an earlier run may be read as this one's.
         let _ = std::fs::remove_file(&summary);
         let file = summary.to_string_lossy().into_owned();
-        let job = self.job(&["run", "--summary", &file], job);
+        // What these experiments measure is tuning: nobody else has a say in the run.
+        let job = self.job(&["run", "--alone", "--summary", &file], job);
         let (run, hog_share) = surroundings.run(&job, LONGEST, false)?;
         let run: Run = run.success(&job)?;
         let answer = json(&read(&summary, &job)?, &job)?;

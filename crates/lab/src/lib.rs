@@ -4,6 +4,7 @@
 //! To add one: a module below, and a line in [`EXPERIMENTS`].
 
 // The frame and the tools.
+pub mod actor;
 pub mod cells;
 pub mod cgroup;
 pub mod corewise;
@@ -18,6 +19,7 @@ pub mod stats;
 // The experiments.
 pub mod busy_neighbour;
 pub mod catalogue_check;
+pub mod manage;
 pub mod probes_harmless;
 pub mod readings;
 pub mod tune_real;
@@ -45,6 +47,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "readings",
         about: "what is read of a program from outside, against what it knows of itself, and the cost",
         run: readings::run,
+    },
+    Experiment {
+        name: "manager-cost",
+        about: "what it costs programs to be managed, and what the managers use themselves",
+        run: manage::cost::run,
+    },
+    Experiment {
+        name: "claim-latency",
+        about: "what reading a claim costs, and how soon a program sees a new one",
+        run: manage::latency::run,
+    },
+    Experiment {
+        name: "automax-waves",
+        about: "a malleable program beside waves of jobs, against fixed numbers of threads and an oracle",
+        run: manage::waves::run,
+    },
+    Experiment {
+        name: "survive",
+        about: "whether anything is lost when managers and programs are killed, or talk nonsense",
+        run: manage::survive::run,
     },
     Experiment {
         name: "programs",

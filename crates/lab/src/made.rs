@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::thread::CpuSet;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+
+use crate::actor::clock_ns;
 
 /// The first argument that makes the lab be this program.
 pub const ARGUMENT: &str = "made-program";
@@ -282,8 +284,7 @@ fn own_cpus() -> Result<Vec<usize>> {
 
 /// This thread's time on a CPU, in nanoseconds.
 pub fn cpu_clock() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+    clock_ns(ClockId::ThreadCPUTime)
 }
 
 /// This thread's time without a CPU though runnable, as the kernel tells the thread itself.

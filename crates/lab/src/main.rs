@@ -45,6 +45,10 @@ fn main() -> ExitCode {
     if let Some(code) = corewise_lab::made::run_if_asked() {
         return code;
     }
+    // Those about managing start it again as the programs that are managed.
+    if let Some(code) = corewise_lab::actor::run_if_asked() {
+        return code;
+    }
     let arguments = Arguments::parse();
     match run(&arguments) {
         Ok(true) => ExitCode::SUCCESS,

@@ -15,9 +15,11 @@ use crate::experiment::{Bar, Context, Report, Table};
 use crate::made::{self, Known};
 use crate::stats::{interleaved, median};
 
-/// Time between two samples, and how many light samples there are to a full one.
+/// Time between two samples. Each reads at least the whole program's CPU time; every fifth reads
+/// each thread's run and wait time, and every tenth everything.
 const EVERY: Duration = Duration::from_millis(10);
-const LIGHT_TO_FULL: u32 = 9;
+const LIGHT_EVERY: u32 = 5;
+const FULL_EVERY: u32 = 10;
 
 /// The cells: do the threads stay or end, and how is lock time obtained?
 const CELLS: [(&str, LockOption); 4] = [
@@ -36,7 +38,8 @@ pub fn run(context: &Context) -> Result<Report> {
         context,
         "readings",
         "readings of a made program from outside, against what it knows of itself; and the \
-         reader's own CPU time for 64 threads sampled every 10 ms (each tenth sample full)",
+         reader's own CPU time for 64 threads sampled every 10 ms (the whole program's CPU time; \
+         every 50 ms each thread's run and wait time, every 100 ms everything)",
         "the made program and its reader run in the lab's session; nothing else is started",
     );
     let parts = context.pick(&["errors", "cost"]);
@@ -250,10 +253,14 @@ impl Made {
     }
 
     fn sample(&mut self) -> Result<()> {
-        let full = self.samples % (LIGHT_TO_FULL + 1) == LIGHT_TO_FULL;
         self.samples += 1;
-        let detail = if full { Detail::Full } else { Detail::Light };
-        self.monitor.sample(detail)?;
+        if self.samples.is_multiple_of(FULL_EVERY) {
+            self.monitor.sample(Detail::Full)?;
+        } else if self.samples.is_multiple_of(LIGHT_EVERY) {
+            self.monitor.sample(Detail::Light)?;
+        } else {
+            self.monitor.cpu_time_ns();
+        }
         Ok(())
     }
 
