@@ -186,23 +186,38 @@ impl Running {
     /// The program has been stopped by `signal`. If it was job control, stop as well, so that the
     /// shell takes the terminal back; it continues us, we continue the program.
     ///
-    /// Where the terminal has stopped both, this is only seen after both have been continued, which
-    /// shows in the count of continuations: `before` is from before the wait.
+    /// Where the terminal has stopped both, this is seen only after the shell has continued both: then
+    /// either the count of continuations has grown since `before`, which is from before the wait, or
+    /// the program, which the shell continues with us, no longer stands still. Stopping once more
+    /// would be a stop that nobody asked for.
     fn stop_too(&self, signal: i32, before: u32) {
+        self.child_has(libc::WSTOPPED);
+        if ![libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal) {
+            return;
+        }
+        // The stop is sent before the question is asked, and takes effect after: being continued takes
+        // back a stop that has not taken effect, so a continuation at any moment between is noticed.
+        let stop = signals::set_of(&[signal]);
+        let mask = signals::change_mask(libc::SIG_BLOCK, &stop);
+        // SAFETY: a system call. To this very thread: it is stopped before it can go on here.
+        unsafe { libc::raise(signal) };
+        if CONTINUED.load(Ordering::SeqCst) != before || self.child_has(libc::WCONTINUED) {
+            signals::discard(&stop);
+        }
+        signals::change_mask(libc::SIG_SETMASK, &mask);
+        // SAFETY: a system call; the program has not been reaped.
+        unsafe { libc::kill(self.pid, libc::SIGCONT) };
+    }
+
+    /// Whether the program has changed so (WSTOPPED or WCONTINUED) since this was last asked.
+    fn child_has(&self, change: i32) -> bool {
         let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: system calls, one with a struct that lives through it.
+        // SAFETY: a struct that lives through the call, which leaves it zero where nothing changed.
         unsafe {
-            let flags = libc::WSTOPPED | libc::WNOHANG;
             let id = self.pid.cast_unsigned();
-            libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags);
-            let job_control = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-            if job_control {
-                if CONTINUED.load(Ordering::SeqCst) == before {
-                    // To this very thread: it is stopped before it can go on here.
-                    libc::raise(signal);
-                }
-                libc::kill(self.pid, libc::SIGCONT);
-            }
+            let flags = change | libc::WNOHANG;
+            libc::waitid(libc::P_PID, id, info.as_mut_ptr(), flags) == 0
+                && info.assume_init().si_signo == libc::SIGCHLD
         }
     }
 }

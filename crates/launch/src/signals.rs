@@ -111,6 +111,18 @@ pub(crate) fn all() -> SignalSet {
     set
 }
 
+/// Takes back one of these signals that is pending for this thread, which must block them.
+pub(crate) fn discard(set: &SignalSet) {
+    let at_once = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: reads a set and a time that live through the call.
+    unsafe {
+        libc::sigtimedwait(set, std::ptr::null_mut(), &raw const at_once);
+    }
+}
+
 /// Changes this thread's mask (`how` is SIG_BLOCK, SIG_UNBLOCK or SIG_SETMASK) and returns the old
 /// one. Only a system call.
 pub(crate) fn change_mask(how: i32, set: &SignalSet) -> SignalSet {
