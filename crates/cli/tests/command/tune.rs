@@ -161,7 +161,9 @@ fn the_number_that_the_user_fixed_is_the_users() {
         "import os; print(os.environ.get('OMP_NUM_THREADS'))",
     ]);
     let output = command.env("OMP_NUM_THREADS", "3").output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "3");
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "3", "{output:?}");
 }
 
 #[test]
