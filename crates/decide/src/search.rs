@@ -11,10 +11,13 @@
 //! - [`sweep`]: every setting, to the end, repeated: slow, and the judge of the others.
 
 pub mod bounds;
+mod fair;
 pub mod reinforcer;
 pub mod sweep;
 pub mod unprobed;
 pub mod usl;
+
+pub use fair::fair_share;
 
 use crate::profile::Profile;
 use crate::setting::{Convert, Setting, WaitPolicy};
@@ -42,6 +45,9 @@ pub struct Space {
     pub cpus: f64,
     /// CPUs that other programs use now.
     pub others: f64,
+    /// CPUs that the scheduler gives the program's own group (its session, its cgroup) in the long run if
+    /// it wants all: see [`fair_share`]. The effective CPUs where no other group is at work.
+    pub fair: f64,
     /// Smallest number, at least 1.
     pub min: u32,
     /// Largest number, at least `min`.
@@ -83,6 +89,7 @@ impl Space {
         Space {
             cpus: cpus.max(0.01),
             others: 0.0,
+            fair: cpus.max(0.01),
             min: 1,
             max: 2 * whole,
             convert: Convert::default(),
@@ -113,6 +120,13 @@ impl Space {
     /// CPUs that are left where others use `others`, as whole threads; never none.
     fn free_cpus(&self, others: f64) -> u32 {
         (self.cpus - others).round().max(1.0) as u32
+    }
+
+    /// Threads beyond this only take turns on what the program's scheduling group has; `None` where no
+    /// other group is at work.
+    pub fn most_by_group(&self) -> Option<u32> {
+        let kept_away = self.cpus - self.fair >= NEIGHBOUR_MIN;
+        kept_away.then(|| (self.fair.round().max(1.0) as u32).clamp(self.min, self.max))
     }
 
     /// One thread for each effective CPU (a begun one counts), within the range.

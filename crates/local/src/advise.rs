@@ -8,7 +8,7 @@ use crate::probing::{ProbeError, Prober, confine};
 use crate::request::Request;
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Objective, Space, SpaceError};
+use corewise_decide::search::{Choice, Objective, Space, SpaceError, fair_share};
 use corewise_decide::setting::Setting;
 use corewise_launch::command::{Command, LookupError};
 use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
@@ -93,6 +93,8 @@ pub struct Advisor {
     effective: EffectiveCpus,
     surroundings: Surroundings,
     others: f64,
+    /// CPUs that the scheduler gives our scheduling group in the long run.
+    fair: f64,
     /// CPUs that were idle when the program was asked for; never none.
     idle: Vec<u32>,
     memory: Memory,
@@ -109,7 +111,8 @@ impl Advisor {
         let mut surroundings = Surroundings::of_this_process(effective.cpus.clone());
         let program = Command::new(&request.template.program)?.program;
         let detected = detect_in(&program, &surroundings.environment);
-        request.space(&detected, &effective, 0.0).check()?;
+        let fair = effective.count;
+        request.space(&detected, &effective, 0.0, fair).check()?;
         let memory = Memory::open(&request);
         let mut advisor = Advisor {
             request,
@@ -117,6 +120,7 @@ impl Advisor {
             effective,
             surroundings: surroundings.clone(),
             others: 0.0,
+            fair,
             idle: Vec::new(),
             memory,
             stdin: None,
@@ -129,6 +133,7 @@ impl Advisor {
                 surroundings.cpus = load.idlest_first();
                 advisor.surroundings = surroundings;
                 advisor.others = load.others();
+                advisor.fair = fair_share(advisor.effective.count, &load.groups);
                 advisor.idle = load.idle();
             }
             // The program can run without.
@@ -201,6 +206,11 @@ impl Advisor {
         let in_range = |n| (space.min..=space.max).contains(&n);
         // Thread Reinforcer's range is of totals.
         let fits = in_range(setting.threads) || in_range(space.convert.total_for(setting.threads));
+        // It was found beside neighbours of our own scheduling group, perhaps.
+        let fits = fits
+            && space
+                .most_by_group()
+                .is_none_or(|most| setting.threads <= most);
         if record.algorithm != self.request.algorithm.name() || !fits {
             return None;
         }
@@ -292,7 +302,7 @@ impl Advisor {
 
     fn space(&self) -> Space {
         self.request
-            .space(&self.detected, &self.effective, self.others)
+            .space(&self.detected, &self.effective, self.others, self.fair)
     }
 
     /// The CPUs that the program is confined to, where it is to use only idle ones.
@@ -337,7 +347,10 @@ impl Advisor {
                 LOOK_BEFORE_RECALL.as_secs_f64(),
                 LOOK_BEFORE_SEARCH.as_secs_f64(),
             );
-            self.others = (self.others * short + load.others() * long) / (short + long);
+            let mean = |before: f64, now: f64| (before * short + now * long) / (short + long);
+            self.others = mean(self.others, load.others());
+            let fair = fair_share(self.effective.count, &load.groups);
+            self.fair = mean(self.fair, fair);
         }
     }
 }

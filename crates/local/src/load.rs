@@ -1,6 +1,7 @@
 //! What other programs use now: the number that a choice beside neighbours depends on.
 
 use corewise_decide::reading::{CpuReading, MachineReading};
+use corewise_machine::neighbours::{NeighbourLook, Neighbours};
 use corewise_machine::{Error, HostReader, Root};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -13,6 +14,8 @@ pub struct Load {
     pub cpus: Vec<(u32, f64)>,
     /// CPUs that this process used itself.
     pub own: f64,
+    /// CPUs of these that other scheduling groups used, each: other sessions, other cgroups.
+    pub groups: Vec<f64>,
 }
 
 impl Load {
@@ -52,12 +55,31 @@ pub fn measure(cpus: &[u32], span: Duration) -> Result<Load, Error> {
     let mut host = HostReader::open(&Root::system())?;
     let own_before = own_cpu_ns();
     let before = host.read()?;
+    let look = NeighbourLook::begin();
     std::thread::sleep(span);
+    let neighbours = look.end();
     let after = host.read()?;
     let own_ns = own_cpu_ns().saturating_sub(own_before);
     let mut load = between(&before, &after, cpus);
     load.own = own_ns as f64 / after.time_ns.saturating_sub(before.time_ns).max(1) as f64;
+    load.groups = groups(&neighbours, load.others());
     Ok(load)
+}
+
+/// What other scheduling groups use of CPUs of which others use `others` altogether.
+fn groups(neighbours: &Neighbours, others: f64) -> Vec<f64> {
+    let mut groups = neighbours.groups.clone();
+    let unseen = others - neighbours.seen;
+    if neighbours.hidden && unseen > 0.0 {
+        // Another container's, in groups of their own. Which, nobody can tell: as one.
+        groups.push(unseen);
+    }
+    // Part of what was seen may have been on CPUs that do not matter here.
+    let all = neighbours.seen.max(groups.iter().sum());
+    if all > others {
+        groups.iter_mut().for_each(|group| *group *= others / all);
+    }
+    groups
 }
 
 /// CPU time of this process, all of its threads.
@@ -84,7 +106,7 @@ fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Loa
             .filter(|c| cpus.contains(&c.cpu))
             .map(|c| (c.cpu, busy(c)))
             .collect(),
-        own: 0.0,
+        ..Load::default()
     }
 }
 
@@ -96,7 +118,7 @@ mod tests {
     fn on_a_full_machine_the_idlest_cpu_counts_as_idle() {
         let load = Load {
             cpus: vec![(0, 0.9), (1, 0.7), (2, 1.0)],
-            own: 0.0,
+            ..Load::default()
         };
         assert_eq!(load.idle(), [1]);
     }
@@ -120,5 +142,21 @@ mod tests {
         assert!((load.others() - 0.6).abs() < 1e-9, "{load:?}");
         assert_eq!(load.idlest_first(), [0, 1]);
         assert_eq!(load.idle(), [0]);
+    }
+
+    #[test]
+    fn only_what_other_groups_use_of_these_cpus_counts() {
+        let neighbours = |groups: &[f64], seen, hidden| Neighbours {
+            groups: groups.to_vec(),
+            seen,
+            hidden,
+        };
+        // A process of our own session and one of another.
+        assert_eq!(groups(&neighbours(&[1.0], 2.0, false), 2.0), [1.0]);
+        // Half of what was seen ran elsewhere.
+        assert_eq!(groups(&neighbours(&[2.0], 4.0, false), 2.0), [1.0]);
+        // What is busy and cannot be seen is another container's, or has ended already.
+        assert_eq!(groups(&neighbours(&[], 0.5, true), 2.0), [1.5]);
+        assert!(groups(&neighbours(&[], 0.5, false), 2.0).is_empty());
     }
 }

@@ -70,12 +70,13 @@ pub struct Request {
 
 impl Request {
     /// What may be chosen for a program of which `detected` is known, on `effective` CPUs of which
-    /// others use `others`.
+    /// others use `others` and our scheduling group gets `fair` if it wants all.
     pub(crate) fn space(
         &self,
         detected: &Detected,
         effective: &EffectiveCpus,
         others: f64,
+        fair: f64,
     ) -> Space {
         let space = Space::for_cpus(effective.count);
         let (min, max) = match self.algorithm {
@@ -97,6 +98,7 @@ impl Request {
             min,
             max,
             others,
+            fair,
             convert: self.convert,
             passive: detected.knobs().wait_policy,
             objective: self.objective,

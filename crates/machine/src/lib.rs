@@ -12,6 +12,7 @@ pub mod effective;
 pub mod error;
 pub mod host;
 pub mod identity;
+pub mod neighbours;
 mod probe;
 pub mod program;
 pub mod root;

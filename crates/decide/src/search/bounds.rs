@@ -15,7 +15,9 @@
 //! points enough, a fitted scalability law ([`super::usl`]) lowers the bounds of what lies between.
 //!
 //! More threads than CPUs are tried only where no neighbour is at work: there they would be paid for
-//! with the neighbour's share.
+//! with the neighbour's share. Where the neighbour is in another scheduling group (another session, another
+//! cgroup), no more threads are chosen than this group gets CPUs in the long run ([`super::fair_share`]),
+//! whatever a short window showed.
 
 use super::usl::Usl;
 use super::{
@@ -45,6 +47,10 @@ const CROWDED_DISCOUNT: f64 = 0.85;
 /// neighbours are on most of the CPUs, and there it is seen to be more by far. What a window shows
 /// beyond it is its good turn.
 const IN_STEP_DISCOUNT: f64 = 0.7;
+
+/// More threads than the program's scheduling group gets CPUs in the long run are the choice only where
+/// nothing else can be had.
+const BEYOND_FAIR_DISCOUNT: f64 = 0.1;
 
 /// What waking up costs the caches is seen late, and useful CPUs are an estimate: the runtime's own
 /// way of waiting is left only for a gain.
@@ -125,7 +131,14 @@ impl BoundSearch {
             Objective::Speed if self.seen.iter().any(Profile::spins) => cpus,
             Objective::Speed => self.space.max,
         }
+        .min(self.most_by_group().unwrap_or(u32::MAX))
         .clamp(self.space.min, self.space.max)
+    }
+
+    /// What the neighbours' scheduling groups leave to the program's, while these neighbours are at work.
+    fn most_by_group(&self) -> Option<u32> {
+        let here = self.others() >= NEIGHBOUR_MIN;
+        self.space.most_by_group().filter(|_| here)
     }
 
     /// Settings not yet tried, coarse on large machines.
@@ -135,6 +148,7 @@ impl BoundSearch {
         let mut numbers = vec![cpus / 2, cpus, cpus + cpus / 2, 2 * cpus];
         if self.others() >= NEIGHBOUR_MIN {
             numbers.push(self.space.free_cpus(self.others()));
+            numbers.extend(self.most_by_group());
         }
         // Big steps first: two points close together tell nothing of the curve. With one, or on a
         // machine where all steps are small, the rest.
@@ -258,6 +272,13 @@ impl BoundSearch {
     /// Speed, less what short windows flatter.
     fn worth(&self, profile: &Profile, measure: Measure) -> f64 {
         let mut worth = measure.speed(profile);
+        if self
+            .most_by_group()
+            .is_some_and(|most| profile.setting.threads > most)
+        {
+            // Tried only to see where the program becomes parallel.
+            worth *= BEYOND_FAIR_DISCOUNT;
+        }
         let others = self.others();
         let free = self.space.free_cpus(others);
         if others >= NEIGHBOUR_MIN && profile.setting.threads > free {

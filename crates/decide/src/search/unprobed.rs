@@ -36,8 +36,8 @@ pub fn prior(space: &Space, past: &Past) -> Setting {
 /// while they wait.
 ///
 /// Without neighbours, one thread for each CPU. Beside neighbours, a program that may spin gets the
-/// CPUs that are free and waits passively where it can; others keep one thread for each CPU, and the
-/// kernel shares the CPUs out.
+/// CPUs that are free and waits passively where it can; others keep one thread for each CPU that their
+/// scheduling group gets, and the kernel shares the CPUs out.
 pub fn choice(space: &Space, may_spin: bool) -> Choice {
     let crowded = space.others >= NEIGHBOUR_MIN;
     let threads = if space.objective == Objective::Share || (crowded && may_spin) {
@@ -45,6 +45,7 @@ pub fn choice(space: &Space, may_spin: bool) -> Choice {
     } else {
         space.one_per_cpu()
     };
+    let threads = threads.min(space.most_by_group().unwrap_or(u32::MAX));
     let passive = crowded && may_spin && space.passive && threads > 1;
     Choice {
         setting: Setting {
@@ -70,6 +71,15 @@ mod tests {
             passive: true,
             ..Space::for_cpus(4.0)
         }
+    }
+
+    #[test]
+    fn beside_another_scheduling_group_nobody_gets_more_than_the_own_group_has() {
+        let space = Space {
+            fair: 3.0,
+            ..beside(1.0)
+        };
+        assert_eq!(choice(&space, false).setting, Setting::threads(3));
     }
 
     #[test]

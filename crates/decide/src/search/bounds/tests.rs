@@ -78,6 +78,43 @@ fn a_spinner_beside_a_neighbour_is_given_the_cpu_that_is_free() {
 }
 
 #[test]
+fn beside_a_neighbour_of_another_group_no_more_threads_are_chosen_than_the_own_group_has_cpus() {
+    // For the length of a window the second thread has a third of the neighbour's CPU.
+    let window = |s: Setting| match s.threads {
+        1 => profile(s, 1.0, 0.0, 0.0, 1.0),
+        _ => profile(s, 1.33, 0.0, 0.0, 0.67),
+    };
+    let beside = |fair| Space {
+        others: 1.0,
+        fair,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(beside(1.0), &window);
+    assert_eq!(choice.setting, Setting::threads(1), "{tried:?}");
+    let (_, choice) = run(beside(2.0), &window);
+    assert_eq!(choice.setting, Setting::threads(2), "in its own group");
+    // The neighbour has gone by the time of the first window.
+    let (_, choice) = run(beside(1.0), &|s| {
+        profile(s, f64::from(s.threads), 0.0, 0.0, 0.0)
+    });
+    assert_eq!(choice.setting, Setting::threads(2), "nobody there any more");
+}
+
+#[test]
+fn half_of_a_large_machine_is_left_beside_a_group_that_wants_all() {
+    let space = Space {
+        others: 24.0,
+        fair: 12.0,
+        ..Space::for_cpus(24.0)
+    };
+    let (_, choice) = run(space, &|s| {
+        let cpus = f64::from(s.threads).min(12.0);
+        profile(s, cpus, 0.0, 0.0, 24.0 - cpus)
+    });
+    assert_eq!(choice.setting, Setting::threads(12));
+}
+
+#[test]
 fn waiting_passively_is_chosen_when_it_recovers_what_spinning_wastes() {
     let space = Space {
         passive: true,
