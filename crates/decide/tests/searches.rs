@@ -17,16 +17,17 @@ fn spaces() -> impl Strategy<Value = Space> {
         1_u32..32,
         0_u32..32,
         0.2..32.0_f64,
-        0.0..32.0_f64,
+        (0.0..32.0_f64, 0.0..=1.0_f64),
         any::<bool>(),
         any::<bool>(),
         (0_u32..4, 1_u32..5),
         proptest::option::of(0_u32..80),
     )
         .prop_map(
-            |(min, more, cpus, others, passive, share, convert, prior)| Space {
+            |(min, more, cpus, (others, fair), passive, share, convert, prior)| Space {
                 cpus,
                 others,
+                fair: fair * cpus,
                 min,
                 max: min + more,
                 convert: Convert {
