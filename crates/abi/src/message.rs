@@ -19,6 +19,17 @@ pub const MAX_MESSAGE: usize = 8192;
 /// their reader.
 pub const MAX_TEXT: usize = 1024;
 
+/// Feature bits of [`Join`] and [`ToProgram::Welcome`]: what the sender understands beyond what every
+/// version did from the start. Who does not say a bit is not sent what it stands for.
+pub mod features {
+    /// [`ToProgram::Rule`](super::ToProgram::Rule): a program reads it, a manager sends it.
+    pub const RULE: u64 = 1;
+    /// [`ToManager::Members`](super::ToManager::Members): a manager reads it.
+    pub const MEMBERS: u64 = 1 << 1;
+    /// [`ToProgram::Again`](super::ToProgram::Again): a program reads it, and does as it says.
+    pub const AGAIN: u64 = 1 << 2;
+}
+
 /// Where a claim's CPUs should be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placement {
@@ -49,7 +60,7 @@ pub struct Wants {
 pub struct Join {
     /// The version that the sender speaks.
     pub version: u16,
-    /// Feature bits of the sender.
+    /// Feature bits of the sender; see [`features`].
     pub features: u64,
     /// The program: the sender itself, or a child of the sender (a local manager beside a program
     /// that nobody changed). As the sender's PID namespace numbers it.
@@ -91,6 +102,10 @@ pub enum ToManager {
     },
     /// The manager should end.
     Stop,
+    /// The program is a manager within the receiver's: it manages these processes, as its own PID
+    /// namespace numbers them, and what they and those below them use is its use. Only sent to managers
+    /// that welcomed with [`features::MEMBERS`].
+    Members(Vec<i32>),
 }
 
 /// What the manager asks of a program.
@@ -122,11 +137,11 @@ pub enum ToProgram {
     Welcome {
         /// The version that the manager speaks.
         version: u16,
-        /// Feature bits of the manager.
+        /// Feature bits of the manager; see [`features`].
         features: u64,
         /// The program's number in `corewise status`.
         program: u64,
-        /// How its threads are to be placed.
+        /// How its threads are to be placed, until a [`ToProgram::Rule`] says otherwise.
         rule: LocalRule,
     },
     /// What was asked for cannot be; the text says why, for people.
@@ -147,6 +162,13 @@ pub enum ToProgram {
     },
     /// What was asked for is done.
     Done,
+    /// The program's threads are to be placed otherwise from now on: the policy has changed. Only sent
+    /// to programs that joined with [`features::RULE`].
+    Rule(LocalRule),
+    /// The manager has been started anew, and was given the connection of the one before: the program is
+    /// to send [`ToManager::Join`] on it, once more, and is welcomed with new pages. Until then it follows
+    /// its old claim. Only sent to programs that joined with [`features::AGAIN`].
+    Again,
 }
 
 /// A message that cannot be read or written.

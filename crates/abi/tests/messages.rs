@@ -49,18 +49,22 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         )
             .prop_map(|(pid, threads, cpus)| ToManager::Override { pid, threads, cpus }),
         Just(ToManager::Stop),
+        prop::collection::vec(any::<i32>(), 0..600).prop_map(ToManager::Members),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = LocalRule> {
+    prop_oneof![
+        Just(LocalRule::Leave),
+        Just(LocalRule::Whole),
+        Just(LocalRule::OneEach)
     ]
 }
 
 fn to_program() -> impl Strategy<Value = ToProgram> {
-    let rule = prop_oneof![
-        Just(LocalRule::Leave),
-        Just(LocalRule::Whole),
-        Just(LocalRule::OneEach)
-    ];
     let what = prop_oneof![Just(Request::Expand), Just(Request::Shrink)];
     prop_oneof![
-        (any::<u16>(), any::<u64>(), any::<u64>(), rule).prop_map(
+        (any::<u16>(), any::<u64>(), any::<u64>(), rule()).prop_map(
             |(version, features, program, rule)| ToProgram::Welcome {
                 version,
                 features,
@@ -73,6 +77,8 @@ fn to_program() -> impl Strategy<Value = ToProgram> {
         (any::<bool>(), prop::collection::vec(any::<u8>(), 0..4096))
             .prop_map(|(more, bytes)| ToProgram::Part { more, bytes }),
         Just(ToProgram::Done),
+        rule().prop_map(ToProgram::Rule),
+        Just(ToProgram::Again),
     ]
 }
 
@@ -113,6 +119,67 @@ proptest! {
         let mut bytes = encode(&message).unwrap();
         bytes.extend(rest);
         prop_assert!(decode::<ToProgram>(&bytes).is_err());
+    }
+}
+
+/// The first byte of a message is its place in the enum: whoever knows fewer of them must not take a
+/// later one for an earlier one.
+#[test]
+fn messages_keep_their_places() {
+    let join = Join {
+        version: 1,
+        features: 0,
+        pid: 1,
+        name: String::new(),
+        wants: Wants {
+            min_threads: 1,
+            max_threads: 1,
+            placement: Placement::Any,
+            malleable: true,
+        },
+    };
+    let up = [
+        ToManager::Join(join.clone()),
+        ToManager::Ask(join.wants),
+        ToManager::Threads(0),
+        ToManager::Answer {
+            request: 0,
+            yes: true,
+        },
+        ToManager::Status,
+        ToManager::Override {
+            pid: 0,
+            threads: 0,
+            cpus: Vec::new(),
+        },
+        ToManager::Stop,
+        ToManager::Members(Vec::new()),
+    ];
+    let down = [
+        ToProgram::Welcome {
+            version: 1,
+            features: 0,
+            program: 0,
+            rule: LocalRule::Leave,
+        },
+        ToProgram::Refused(String::new()),
+        ToProgram::Request {
+            request: 0,
+            what: Request::Expand,
+        },
+        ToProgram::Part {
+            more: false,
+            bytes: Vec::new(),
+        },
+        ToProgram::Done,
+        ToProgram::Rule(LocalRule::Leave),
+        ToProgram::Again,
+    ];
+    for (place, message) in up.iter().enumerate() {
+        assert_eq!(usize::from(encode(message).unwrap()[0]), place);
+    }
+    for (place, message) in down.iter().enumerate() {
+        assert_eq!(usize::from(encode(message).unwrap()[0]), place);
     }
 }
 

@@ -55,6 +55,15 @@ pub(crate) fn admit(peer: Peer, pid: i32) -> Result<Admitted, String> {
         Some(Err(rustix::io::Errno::SRCH)) | None => return Err(format!("no process {pid}")),
         Some(Err(_)) => None,
     };
+    let own = rustix::process::geteuid().as_raw();
+    if itself && peer.uid != own && peer.uid != 0 {
+        // A connection can be handed on, and the number of the process that made it be given to somebody
+        // else's meanwhile, on which a policy of root's might act.
+        let found = process(pid).ok_or_else(|| format!("process {pid} cannot be seen"))?;
+        if found.uid != peer.uid {
+            return Err(format!("process {pid} belongs to another user"));
+        }
+    }
     if !itself {
         let child = process(pid).ok_or_else(|| format!("process {pid} cannot be seen"))?;
         if sender.is_none_or(|s| s.numbers.len() > 1) {
@@ -70,6 +79,17 @@ pub(crate) fn admit(peer: Peer, pid: i32) -> Result<Admitted, String> {
         }
     }
     Ok(Admitted { pid, pidfd, itself })
+}
+
+/// The real user of a process; `None` if it is gone. Costs some 10 µs.
+pub(crate) fn user_of(pid: i32) -> Option<u32> {
+    Some(process(pid)?.uid)
+}
+
+/// Whether a process numbers processes as we do; not if it lives in a PID namespace of its own, or is
+/// gone.
+pub(crate) fn numbers_as_we(pid: i32) -> bool {
+    process(pid).is_some_and(|found| found.numbers.len() <= 1)
 }
 
 /// What `/proc` says of a process.
@@ -152,6 +172,16 @@ mod tests {
         drop(child.stdin.take());
         child.wait().unwrap();
         assert!(admit(own(), pid).is_err());
+    }
+
+    #[test]
+    fn a_number_that_is_another_users_process_by_now_is_refused() {
+        let other = Peer {
+            uid: own().uid + 1,
+            ..own()
+        };
+        let refused = admit(other, other.pid).unwrap_err();
+        assert!(refused.contains("another user"), "{refused}");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! One connection, and one program, as the manager holds them.
 
+use crate::members::Members;
 use crate::tree::TreeClock;
-use corewise_abi::message::{ToManager, ToProgram};
+use corewise_abi::message::{LocalRule, ToManager, ToProgram};
 use corewise_decide::status::ProgramId;
 use corewise_wire::{Channel, ClaimWriter, Error, Peer, ProgressReader};
 use std::collections::VecDeque;
@@ -13,6 +14,9 @@ const MOST_MESSAGES: u32 = 500;
 
 /// A question for the status is as much work as so many other messages.
 const STATUS_WEIGHS: u32 = 50;
+
+/// A list of processes is as much work as so many other messages.
+const MEMBERS_WEIGH: u32 = 10;
 
 /// A window of time, in nanoseconds.
 pub(crate) const WINDOW_NS: u64 = 100_000_000;
@@ -30,6 +34,10 @@ pub(crate) struct Connection {
     window_ns: u64,
     /// Whether it is not listened to until its window ends.
     pub(crate) paused: bool,
+    /// Whether the service manager keeps it, too.
+    pub(crate) kept: bool,
+    /// Whether it was the connection of a program of the manager before us, which has not joined again.
+    pub(crate) restored: bool,
 }
 
 impl Connection {
@@ -42,6 +50,24 @@ impl Connection {
             heard: 0,
             window_ns: 0,
             paused: false,
+            kept: false,
+            restored: false,
+        }
+    }
+
+    /// One of the manager before us, kept by the service manager.
+    pub(crate) fn restored(channel: Channel, peer: Peer) -> Connection {
+        Connection {
+            kept: true,
+            restored: true,
+            ..Connection::new(channel, peer)
+        }
+    }
+
+    /// It is about to be closed: so that this is its end.
+    pub(crate) fn end(&self) {
+        if self.kept {
+            self.channel.shut_down();
         }
     }
 
@@ -53,6 +79,7 @@ impl Connection {
         }
         self.heard += match message {
             ToManager::Status => STATUS_WEIGHS,
+            ToManager::Members(_) => MEMBERS_WEIGH,
             _ => 1,
         };
         self.heard >= MOST_MESSAGES
@@ -104,8 +131,14 @@ pub(crate) struct Managed {
     pub(crate) uid: u32,
     /// Whether the connection is the process's own.
     pub(crate) itself: bool,
+    /// The rule that it was told, if it understands that the rule changes.
+    pub(crate) rule: Option<LocalRule>,
     /// The time of its whole tree, if somebody joined for it.
     pub(crate) tree: TreeClock,
+    /// Whether it joins again when it is asked to.
+    pub(crate) joins_again: bool,
+    /// Those that it manages, if it is a manager.
+    pub(crate) members: Option<Members>,
     pub(crate) claim: ClaimWriter,
     pub(crate) progress: ProgressReader,
     /// The pages' descriptors, until the program is welcomed with them.

@@ -30,6 +30,8 @@ pub fn start_on_demand(folder: &Folder, command: &Path) -> Result<(), Error> {
     process
         .args(["manage", "--on-demand"])
         .env("COREWISE_RUNTIME_DIR", folder.path())
+        // It is no service, whatever its first program is part of.
+        .env_remove("NOTIFY_SOCKET")
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::null())

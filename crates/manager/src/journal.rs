@@ -3,12 +3,14 @@
 //!
 //! JSON lines. The first says what is needed to replay the rest: the policy, and which boot the times
 //! belong to. A full journal is put aside as `journal.old.jsonl` and a new one begun, whose first line
-//! says that it continues: the two together replay as long as nothing older was put aside.
+//! also holds all that the manager knew then: so each part replays on its own, however many were put
+//! aside before it ([`Recorded::manager`]).
 //!
 //! It is written when a buffer is full or some time has passed, never between an event and its
 //! decision. A journal that cannot be written does not stop a manager.
 
 use crate::Error;
+use corewise_decide::global::{GlobalManager, Known};
 use corewise_decide::policy::source::Source;
 use corewise_decide::world::Entry;
 use rustix::fs::{Mode, OFlags};
@@ -32,10 +34,13 @@ pub struct Header {
     pub boot: String,
     /// The manager's process.
     pub pid: i32,
-    /// The policy at the start, with all that is needed to make it again (its seed, too).
+    /// The policy at the manager's start, with all that is needed to make it again (its seed, too).
     pub policy: Source,
     /// How many journals of this manager were put aside before this one; 0: it is whole.
     pub part: u32,
+    /// What the manager knew when this part began; `None` in the first one: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<Box<Known>>,
 }
 
 /// Where decisions are written down.
@@ -66,6 +71,7 @@ impl Journal {
                 pid: i32::try_from(std::process::id()).unwrap_or(0),
                 policy,
                 part: 0,
+                known: None,
             },
             longest,
             file: None,
@@ -119,10 +125,20 @@ impl Journal {
             self.failures += 1;
         }
         self.buffer.clear();
-        if self.written >= self.longest {
-            self.header.part += 1;
-            self.start_file();
+    }
+
+    /// Begins another part if this one is full. To be called when all that was decided is kept, and
+    /// nothing else: `manager` is what the next line follows on. Costs a comparison mostly; some
+    /// microseconds for each program where a part begins.
+    pub(crate) fn turn_over(&mut self, manager: &GlobalManager) {
+        if self.written + (self.buffer.len() as u64) < self.longest {
+            return;
         }
+        self.write();
+        self.header.part += 1;
+        self.header.known = Some(Box::new(manager.known()));
+        self.start_file();
+        self.header.known = None;
     }
 
     /// How often something could not be written, and why the last time.
@@ -179,6 +195,25 @@ pub struct Recorded {
     pub header: Header,
     /// What came in and went out, in order.
     pub entries: Vec<Entry>,
+}
+
+impl Recorded {
+    /// A manager as it was before the first of the entries. Given their times and inputs, it answers with
+    /// their outputs.
+    ///
+    /// # Errors
+    /// [`Error::Policy`] if its policy cannot be made: another version has other built-in ones.
+    pub fn manager(&self) -> Result<GlobalManager, Error> {
+        let policy = &self.header.policy;
+        let made = match &self.header.known {
+            None => policy.make().map(GlobalManager::new),
+            Some(known) => GlobalManager::resume((**known).clone(), policy),
+        };
+        made.map_err(|why| Error::Policy {
+            name: policy.name.clone(),
+            why,
+        })
+    }
 }
 
 /// Reads a journal. A last line without an end, as a killed manager leaves it, is left out.

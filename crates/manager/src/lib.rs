@@ -1,10 +1,15 @@
 //! The global manager in the Linux world: what `corewise-decide` decides, carried out.
 //!
-//! One thread waits for everything: the socket, each connection, the end of each program's process,
+//! One thread waits for everything (another one sleeps on the outer claim's page, if there is one): the socket, each connection, the end of each program's process,
 //! signals, the time of the next reading. What happens becomes inputs of the decisions; their outputs
 //! become stores to claim pages, messages and settings ([`corewise_decide::world::drive`] is the
 //! loop). State is soft: a manager that starts knows nothing, and programs that join tell it all there
-//! is to know. Only the undo logs outlive it.
+//! is to know. Only the undo logs outlive it; and under a service manager the programs' connections, so
+//! that they need not notice that there is another one.
+//!
+//! Root's manager in `/run/corewise` is the system's: it serves every user, each within their own rights,
+//! and a user's manager is a program of it while it has programs itself. What it is granted there bounds
+//! what it grants; without one, the effective CPUs do.
 //!
 //! Order of work, for latency: from an event to the pages of those whose claims it changes nothing
 //! is written to a file and nobody is waited for. Answers, the journal and undoing come after.
@@ -15,6 +20,7 @@
 
 mod admit;
 mod ask;
+mod clocks;
 mod connection;
 mod demand;
 mod election;
@@ -22,10 +28,14 @@ mod error;
 mod journal;
 mod listen;
 mod machine;
+mod members;
 mod message;
 mod options;
+mod outer;
 mod policy;
+mod readings;
 mod serve;
+mod service;
 mod settings;
 mod status;
 mod sys;

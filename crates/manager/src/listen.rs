@@ -1,7 +1,7 @@
 //! The socket on which a manager listens.
 
-use crate::{Error, sys};
-use corewise_wire::{Channel, Folder};
+use crate::{Error, Options};
+use corewise_wire::Channel;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -34,13 +34,13 @@ pub(crate) enum Accepted {
 
 impl Listener {
     /// The socket that the service manager passed, or a new one in the folder, in place of what a
-    /// killed manager left. Only the elected manager may call this.
+    /// killed manager left. Only the elected manager may call this. Where it is the system's, everyone can
+    /// reach it from then on; whose process it is that does, the kernel says.
     ///
     /// # Errors
     /// [`Error::Activation`], [`Error::System`], [`Error::File`].
-    pub(crate) fn open(folder: &Folder, activated: bool) -> Result<Listener, Error> {
+    pub(crate) fn open(options: &Options, passed: Option<OwnedFd>) -> Result<Listener, Error> {
         let spare = rustix::io::dup(std::io::stderr()).ok();
-        let passed = activated.then(sys::passed_socket).flatten();
         if let Some(socket) = passed {
             let kind = rustix::net::sockopt::socket_type(&socket);
             if kind != Ok(SocketType::SEQPACKET) {
@@ -53,7 +53,7 @@ impl Listener {
                 spare,
             });
         }
-        let path = folder.socket();
+        let path = options.folder.socket();
         let fail = |what| Error::file::<Errno>(what, &path);
         match rustix::fs::unlink(&path) {
             Ok(()) | Err(Errno::NOENT) => {}
@@ -66,8 +66,14 @@ impl Listener {
         let address = SocketAddrUnix::new(&path)
             .map_err(fail("listen (the path may have 107 bytes) on the socket"))?;
         rustix::net::bind(&socket, &address).map_err(fail("listen on the socket"))?;
-        // Nobody can connect before it listens. The folder keeps others out anyway.
-        rustix::fs::chmod(&path, Mode::RUSR | Mode::WUSR).map_err(fail("protect the socket"))?;
+        // Nobody can connect before it listens. The folder keeps others out, too, unless they may.
+        let own = Mode::RUSR | Mode::WUSR;
+        let everyone = own | Mode::RGRP | Mode::WGRP | Mode::ROTH | Mode::WOTH;
+        let mode = if options.everyone { everyone } else { own };
+        rustix::fs::chmod(&path, mode).map_err(fail("protect the socket"))?;
+        if options.everyone {
+            options.folder.let_everyone_in()?;
+        }
         rustix::net::listen(&socket, BACKLOG).map_err(fail("listen on the socket"))?;
         Ok(Listener {
             socket,
@@ -124,4 +130,10 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.withdraw();
     }
+}
+
+/// Whether a descriptor is a connection of the kind that we accept.
+pub(crate) fn is_connection(fd: &OwnedFd) -> bool {
+    let kind = rustix::net::sockopt::socket_type(fd);
+    kind == Ok(SocketType::SEQPACKET) && rustix::net::sockopt::socket_acceptconn(fd) == Ok(false)
 }

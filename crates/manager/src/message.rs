@@ -1,13 +1,14 @@
 //! What connections say, and what follows from it.
 
-use crate::admit::{admit, is_served};
+use crate::admit::{self, admit, is_served};
 use crate::connection::{Connection, Managed};
 use crate::listen::Accepted;
+use crate::members::Members;
 use crate::tree::TreeClock;
 use crate::waiter::now_ns;
 use crate::world::{LinuxWorld, of_connection, of_process};
 use corewise_abi::VERSION;
-use corewise_abi::message::{Join, LocalRule, MAX_TEXT, ToManager, ToProgram};
+use corewise_abi::message::{Join, LocalRule, MAX_TEXT, ToManager, ToProgram, features};
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
@@ -97,10 +98,17 @@ impl LinuxWorld<'_> {
         match message {
             ToManager::Join(_) if program.is_ok() => return Err(Unwelcome),
             ToManager::Join(join) => {
+                let restored = connection.restored;
                 if let Err(why) = self.join(id, join) {
                     self.say(id, [ToProgram::Refused(why)]);
+                    // It follows the old claim as long as there is a connection.
+                    if restored {
+                        return Err(Unwelcome);
+                    }
                 }
             }
+            // It was meant for the manager before us.
+            _ if connection.restored => {}
             ToManager::Ask(wants) => {
                 let program = program?;
                 self.inputs.push(Input::Asked { program, wants });
@@ -139,6 +147,12 @@ impl LinuxWorld<'_> {
                         let why = format!("process {pid} belongs to another user");
                         self.say(id, [ToProgram::Refused(why)]);
                     }
+                    // It would be taken from others, and stay theirs whatever the policy says.
+                    Some(_) if self.options.everyone && peer.uid != 0 => {
+                        let why = "this is the system's manager, whose policy decides between users: \
+                                   only root sets claims here; set them in a manager of your own";
+                        self.say(id, [ToProgram::Refused(why.to_owned())]);
+                    }
                     Some((program, _)) => {
                         let cpus = cpus.into_iter().collect();
                         let claim = (threads > 0).then_some((cpus, threads));
@@ -154,6 +168,17 @@ impl LinuxWorld<'_> {
             ToManager::Stop => {
                 let why = "only its own user or root ends a manager".to_owned();
                 self.say(id, [ToProgram::Refused(why)]);
+            }
+            ToManager::Members(pids) => {
+                let managed = self.programs.get_mut(&program?);
+                if let Some(managed) = managed.filter(|managed| managed.itself) {
+                    let pid = managed.pid;
+                    let members = managed.members.get_or_insert_with(|| {
+                        let readable = admit::numbers_as_we(pid);
+                        Members::of(peer.uid, readable)
+                    });
+                    members.are(pids);
+                }
             }
         }
         Ok(())
@@ -194,18 +219,24 @@ impl LinuxWorld<'_> {
         if self.programs.is_empty() {
             // Nobody has looked at the machine while there were none.
             let _ = self.look_at_machine();
+            let most = join.wants.max_threads;
+            self.outer.first_program(&self.waiter, most, now_ns());
         }
         let program = ProgramId(self.next_program);
         self.next_program += 1;
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.program = Some(program);
+            connection.restored = false;
         }
         let managed = Managed {
             connection: id,
             pid,
             uid: peer.uid,
             itself: admitted.itself,
+            rule: (join.features & features::RULE != 0).then_some(LocalRule::Leave),
             tree: TreeClock::default(),
+            joins_again: join.features & features::AGAIN != 0,
+            members: None,
             claim,
             progress,
             pages: Some([claim_page, progress_page]),
@@ -245,19 +276,42 @@ impl LinuxWorld<'_> {
             return;
         };
         let id = managed.connection;
-        let (Some(connection), Some(pages)) = (self.connections.get(&id), managed.pages.take())
+        let (Some(connection), Some(pages)) = (self.connections.get_mut(&id), managed.pages.take())
         else {
             return;
         };
+        managed.rule = managed.rule.map(|_| rule);
         let welcome = ToProgram::Welcome {
             version: VERSION,
-            features: 0,
+            features: features::RULE | features::MEMBERS,
             program: program.0,
             rule,
         };
         let pages = [pages[0].as_fd(), pages[1].as_fd()];
         if connection.channel.send(&welcome, &pages).is_err() {
             self.close(id);
+        } else if managed.joins_again && !connection.kept {
+            connection.kept = self.service.keep(&connection.channel);
+        }
+    }
+
+    /// The policy's rule, which may be another than before: tells those who have been told another and
+    /// understand that it changes. What the rule was before is `self.rule`, so that this costs a
+    /// comparison otherwise.
+    pub(crate) fn tell_rule(&mut self, rule: LocalRule) {
+        if self.rule.replace(rule) == Some(rule) {
+            return;
+        }
+        let mut others = Vec::new();
+        for managed in self.programs.values_mut() {
+            // Who is not welcomed yet is told then.
+            if managed.rule.is_some_and(|told| told != rule) && managed.pages.is_none() {
+                managed.rule = Some(rule);
+                others.push(managed.connection);
+            }
+        }
+        for id in others {
+            self.say(id, [ToProgram::Rule(rule)]);
         }
     }
 
@@ -291,6 +345,7 @@ impl LinuxWorld<'_> {
         let Some(connection) = self.connections.remove(&id) else {
             return;
         };
+        connection.end();
         let Some(program) = connection.program else {
             return;
         };

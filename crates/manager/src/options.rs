@@ -1,7 +1,7 @@
 //! How a manager is to run.
 
 use crate::Error;
-use corewise_wire::Folder;
+use corewise_wire::{Folder, System};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,6 +45,9 @@ pub struct Options {
     pub(crate) linger: Duration,
     pub(crate) journal_bytes: u64,
     pub(crate) activated: bool,
+    pub(crate) system: Option<System>,
+    /// Whether every user is served: it is the system's manager.
+    pub(crate) everyone: bool,
 }
 
 impl Options {
@@ -58,6 +61,8 @@ impl Options {
             linger: Duration::from_secs(2),
             journal_bytes: 16 << 20,
             activated: true,
+            system: Some(System::of_environment()),
+            everyone: false,
         }
     }
 
@@ -95,5 +100,24 @@ impl Options {
     #[must_use]
     pub fn activated(self, activated: bool) -> Options {
         Options { activated, ..self }
+    }
+    /// Where the system's manager is: [`System::of_environment`] unless set here. A manager of root's in
+    /// that folder is the system's, and serves everyone; any other one manages within what that one grants
+    /// to it. With `None`, it stands alone.
+    #[must_use]
+    pub fn system(self, system: Option<System>) -> Options {
+        Options { system, ..self }
+    }
+
+    /// Settles which of the two it is.
+    pub(crate) fn settled(self) -> Options {
+        let root = rustix::process::geteuid().is_root();
+        let own = |system: &System| system.is_at(&self.folder);
+        let everyone = root && self.system.as_ref().is_some_and(own);
+        Options {
+            everyone,
+            system: self.system.filter(|_| !everyone),
+            ..self
+        }
     }
 }

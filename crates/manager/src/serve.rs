@@ -3,12 +3,12 @@
 use crate::election::Elected;
 use crate::listen::Listener;
 use crate::policy::PolicyWatch;
+use crate::service::{Passed, ServiceManager};
 use crate::settings::Settings;
 use crate::world::LinuxWorld;
-use crate::{Error, Options};
+use crate::{Error, Options, sys};
 use corewise_decide::global::GlobalManager;
 use corewise_decide::world::drive;
-use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::cell::OnceCell;
 
@@ -32,6 +32,7 @@ const FILES_OF_A_PROGRAM: u64 = 4;
 /// [`Error::File`] for a policy that cannot be used; and others where the machine lacks what a manager
 /// needs. Nothing of what programs do is an error.
 pub fn serve(options: Options) -> Result<(), Error> {
+    let options = options.settled();
     let (watch, source) = PolicyWatch::new(options.policy.clone(), options.period)?;
     let policy = source.make().map_err(|why| Error::Policy {
         name: source.name.clone(),
@@ -40,13 +41,19 @@ pub fn serve(options: Options) -> Result<(), Error> {
     let _elected = Elected::in_folder(&options.folder)?;
     let log = OnceCell::new();
     let settings = Settings::new(&log, options.folder.undo());
-    let listener = Listener::open(&options.folder, options.activated)?;
+    let service = ServiceManager::of_environment();
+    let passed = match options.activated {
+        true => Passed::sorted(sys::passed()),
+        false => Passed::default(),
+    };
+    let listener = Listener::open(&options, passed.listener)?;
     let most = most_connections();
-    let mut world = LinuxWorld::new(options, listener, watch, source, settings, most)?;
+    let mut world = LinuxWorld::new(options, listener, watch, source, settings, most, service)?;
     let mut manager = GlobalManager::new(policy);
-    tell_service_manager("READY=1");
+    world.take_over(passed.connections);
+    world.service.tell("READY=1");
     let ended = drive(&mut world, &mut manager);
-    tell_service_manager("STOPPING=1");
+    world.service.tell("STOPPING=1");
     // Also after a failure: nobody is left with a claim that nobody keeps.
     world.end();
     ended
@@ -66,23 +73,4 @@ fn most_connections() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let room = files.saturating_sub(OTHER_FILES) / FILES_OF_A_PROGRAM;
     usize::try_from(room.clamp(1, MOST_CONNECTIONS)).unwrap_or(1)
-}
-
-/// Tells systemd what a manager is doing (sd_notify(3)); without it, nothing happens.
-fn tell_service_manager(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let path = path.as_encoded_bytes();
-    let address = match path.first() {
-        Some(b'@') => SocketAddrUnix::new_abstract_name(&path[1..]),
-        _ => SocketAddrUnix::new(path),
-    };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
-    if let (Ok(address), Ok(socket)) = (address, socket) {
-        let bytes = state.as_bytes();
-        // A service manager that does not listen is none.
-        let _ = rustix::net::sendto(&socket, bytes, SendFlags::NOSIGNAL, &address);
-    }
 }

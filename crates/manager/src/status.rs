@@ -1,5 +1,6 @@
 //! What `corewise status` is told.
 
+use crate::world::LinuxWorld;
 use corewise_abi::message::ToProgram;
 use corewise_decide::global::GlobalManager;
 use corewise_decide::status::{Program, ProgramId};
@@ -8,12 +9,56 @@ use serde_json::{Value, json};
 /// Bytes of an answer in one packet: a message has room for 8,192 with its own few.
 const PART_BYTES: usize = 8000;
 
-/// The status as JSON, without what the world adds of its own.
-pub(crate) fn json(manager: &GlobalManager) -> Value {
+impl LinuxWorld<'_> {
+    /// The status as a connection's peer may see it: root, and the manager's own user, all of it; others
+    /// their own programs, and nothing of what was done for anybody else.
+    pub(crate) fn status_for(&self, connection: u64, manager: &GlobalManager) -> Value {
+        let peer = self.connections.get(&connection).map(|c| c.peer.uid);
+        let sees_all = peer.is_some_and(|uid| uid == 0 || uid == self.uid);
+        let user = |id: &ProgramId| self.programs.get(id).map(|managed| managed.uid);
+        let mut answer = json(manager, |id| {
+            let user = user(id)?;
+            (sees_all || peer == Some(user)).then_some(user)
+        });
+        answer["outer"] = self.outer.json(self.machine.outer());
+        answer["manager"] = json!({
+            "pid": std::process::id(),
+            "user": self.uid,
+            "version": env!("CARGO_PKG_VERSION"),
+            "on_demand": self.options.on_demand,
+        });
+        if !sees_all {
+            return answer;
+        }
+        let (failures, last_failure) = self.journal.failures();
+        answer["policy_error"] = json!(self.policy.failure());
+        answer["journal"] = json!({
+            "path": self.options.folder.journal(),
+            "failures": failures,
+            "last_failure": last_failure,
+        });
+        answer["undo"] = json!({
+            "to_be_put_back": self.settings.len(),
+            "found": self.settings.found,
+        });
+        answer["manager"]["connections"] = json!(self.connections.len());
+        answer
+    }
+}
+
+/// The status as JSON, without what the world adds of its own. `user` says whose a program is, if it is
+/// to be told at all.
+fn json(manager: &GlobalManager, user: impl Fn(&ProgramId) -> Option<u32>) -> Value {
     let status = manager.status();
+    let programs = status.programs.iter();
+    let programs = programs.filter_map(|(id, known)| {
+        let mut told = program((id, known));
+        told["user"] = json!(user(id)?);
+        Some(told)
+    });
     json!({
         "policy": manager.policy().name(),
-        "programs": status.programs.iter().map(program).collect::<Vec<_>>(),
+        "programs": programs.collect::<Vec<_>>(),
         "machine": {
             "allowed": status.machine.allowed,
             "capacity": status.machine.capacity,

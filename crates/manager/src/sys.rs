@@ -75,22 +75,37 @@ impl Drop for Signals {
     }
 }
 
-/// The first socket that the service manager passed to this process (sd_listen_fds(3)); `None` if it
-/// passed none, and for every further call.
-pub(crate) fn passed_socket() -> Option<OwnedFd> {
+/// Descriptors that a service manager passes at most.
+const MOST_PASSED: u32 = 16_384;
+
+/// What the service manager passed to this process (sd_listen_fds(3)), with names where it gave any;
+/// nothing if it passed nothing, and for every further call.
+pub(crate) fn passed() -> Vec<(OwnedFd, Option<String>)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
-    if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS").unwrap_or(0) == 0 {
-        return None;
+    let count = number("LISTEN_FDS").unwrap_or(0).min(MOST_PASSED);
+    if number("LISTEN_PID") != Some(std::process::id()) || count == 0 {
+        return Vec::new();
     }
     if TAKEN.swap(true, Ordering::Relaxed) {
-        return None;
+        return Vec::new();
     }
-    // SAFETY: by the protocol, descriptor 3 is open and ours; the flag above makes it ours once.
-    let socket = unsafe { OwnedFd::from_raw_fd(3) };
-    let flags = rustix::io::FdFlags::CLOEXEC;
-    rustix::io::fcntl_setfd(&socket, flags).ok()?;
-    Some(socket)
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let mut names = names.split(':').map(str::to_owned);
+    let mut passed = Vec::new();
+    for number in 3..3 + count {
+        let name = names.next().filter(|name| !name.is_empty());
+        let Ok(number) = libc::c_int::try_from(number) else {
+            break;
+        };
+        // SAFETY: fcntl with F_SETFD takes no pointer; it fails for what is not open.
+        let open = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == 0;
+        if open {
+            // SAFETY: by the protocol, these descriptors are ours; the flag above makes them ours once.
+            passed.push((unsafe { OwnedFd::from_raw_fd(number) }, name));
+        }
+    }
+    passed
 }
 
 /// Makes the command start in a session of its own, as nobody's child, without descriptors but the

@@ -1,30 +1,32 @@
 //! The Linux world: waits for what happens, and carries out what is decided.
 
+use crate::clocks::ProcessClocks;
 use crate::connection::{Connection, Managed, WINDOW_NS};
 use crate::journal::Journal;
 use crate::listen::Listener;
 use crate::machine::MachineWatch;
+use crate::outer::{Outer, Sum};
 use crate::policy::{Changed, PolicyWatch};
+use crate::service::ServiceManager;
 use crate::settings::Settings;
 use crate::sys::Signals;
 use crate::waiter::{Waiter, now_ns};
 use crate::{Error, Options, status};
-use corewise_abi::message::ToProgram;
+use corewise_abi::message::{LocalRule, ToProgram};
 use corewise_decide::global::GlobalManager;
 use corewise_decide::policy::source::Source;
-use corewise_decide::reading::MachineReading;
 use corewise_decide::status::ProgramId;
-use corewise_decide::world::{Entry, Happened, Input, Output, ProgramUse, Readings, World};
-use corewise_machine::program::process_cpu_ns;
+use corewise_decide::world::{Entry, Happened, Input, Output, World};
 use corewise_machine::{HostReader, Root};
 use rustix::event::epoll::EventFlags;
-use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// What an event is about: these, or a connection's number doubled, and one more for its process.
 const LISTENER: u64 = 0;
 const SIGNALS: u64 = 1;
-const FIRST_CONNECTION: u64 = 1;
+pub(crate) const OUTER: u64 = 2;
+pub(crate) const OUTER_GRANTS: u64 = 3;
+const FIRST_CONNECTION: u64 = 2;
 
 /// Time between looks at what of the machine may be used, and at the policy's file, in nanoseconds.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -49,13 +51,21 @@ pub(crate) struct LinuxWorld<'log> {
     /// Connections that have said enough for now, and when they are heard again.
     pub(crate) paused: Vec<u64>,
     resume_ns: Option<u64>,
-    host: HostReader,
+    pub(crate) host: HostReader,
+    pub(crate) clocks: ProcessClocks,
     pub(crate) machine: MachineWatch,
-    policy: PolicyWatch,
+    /// What bounds what may be used of the machine, if somebody does.
+    pub(crate) outer: Outer,
+    pub(crate) service: ServiceManager,
+    /// Until when programs of the manager before us are waited for.
+    pub(crate) restored_until_ns: u64,
+    pub(crate) policy: PolicyWatch,
+    /// The policy's local rule, as it was after the last decision.
+    pub(crate) rule: Option<LocalRule>,
     /// When machine and policy were looked at last.
     pub(crate) looked_ns: u64,
-    journal: Journal,
-    settings: Settings<'log>,
+    pub(crate) journal: Journal,
+    pub(crate) settings: Settings<'log>,
     /// Since when there has been no program; `None` while there is one.
     idle_since_ns: Option<u64>,
     pub(crate) stopping: bool,
@@ -73,6 +83,8 @@ pub(crate) struct Afterwards {
     pub(crate) done: Vec<u64>,
     /// Programs that have left.
     pub(crate) gone: Vec<ProgramId>,
+    /// Whether an outer manager is to be told all there is to know.
+    pub(crate) tell_outer: bool,
 }
 
 impl Afterwards {
@@ -81,6 +93,7 @@ impl Afterwards {
             && self.status.is_empty()
             && self.done.is_empty()
             && self.gone.is_empty()
+            && !self.tell_outer
     }
 }
 
@@ -108,6 +121,7 @@ impl<'log> LinuxWorld<'log> {
         source: Source,
         settings: Settings<'log>,
         most_connections: usize,
+        service: ServiceManager,
     ) -> Result<LinuxWorld<'log>, Error> {
         let signals = Signals::to_end().map_err(|source| Error::System {
             what: "receive signals as a descriptor",
@@ -129,8 +143,13 @@ impl<'log> LinuxWorld<'log> {
             paused: Vec::new(),
             resume_ns: None,
             host: HostReader::open(&Root::system())?,
+            clocks: ProcessClocks::default(),
             machine: MachineWatch::new(),
+            outer: Outer::new(options.system.clone()),
+            service,
+            restored_until_ns: 0,
             policy,
+            rule: None,
             looked_ns: 0,
             journal,
             settings,
@@ -167,10 +186,26 @@ impl<'log> LinuxWorld<'log> {
     /// else to do.
     fn take_events(&mut self, until_ns: Option<u64>) -> Result<(), Error> {
         let busy = !self.inputs.is_empty() || !self.afterwards.is_empty();
-        for (about, flags) in self.waiter.wait(if busy { Some(0) } else { until_ns })? {
+        let now = now_ns();
+        let until_ns = match self.held_back_until_ns(now) {
+            Some(until) => Some(until),
+            None if busy => Some(0),
+            None => until_ns,
+        };
+        for (about, flags) in self.waiter.wait(until_ns)? {
             match about {
                 LISTENER => self.accept_all(),
                 SIGNALS => self.stopping |= self.signals.came(),
+                OUTER | OUTER_GRANTS => {
+                    match about {
+                        OUTER => {
+                            let new = self.outer.hear(&self.waiter, now);
+                            self.afterwards.tell_outer |= new;
+                        }
+                        _ => self.outer.hear_grant(),
+                    }
+                    self.follow_outer();
+                }
                 _ => self.on_connection(about, flags),
             }
         }
@@ -199,6 +234,8 @@ impl<'log> LinuxWorld<'log> {
         if self.programs.is_empty() || now_ns < self.looked_ns.saturating_add(LOOK_NS) {
             return Ok(());
         }
+        self.outer.seek(&self.waiter, now_ns);
+        self.follow_outer();
         self.look_at_machine()
     }
 
@@ -220,37 +257,6 @@ impl<'log> LinuxWorld<'log> {
             None => {}
         }
         Ok(())
-    }
-
-    fn read(&mut self, now_ns: u64) -> Readings {
-        let mut machine = self.host.read().unwrap_or(MachineReading {
-            time_ns: now_ns,
-            ..MachineReading::default()
-        });
-        // The thread that reads is running, and no load.
-        machine.runnable = machine.runnable.map(|threads| threads.saturating_sub(1));
-        // Those that joined themselves within a tree that somebody joined for.
-        let themselves = self.programs.values().filter(|managed| managed.itself);
-        let apart: BTreeSet<i32> = themselves.map(|managed| managed.pid).collect();
-        let programs = self.programs.iter_mut().filter_map(|(id, managed)| {
-            let run_ns = match managed.itself {
-                true => process_cpu_ns(managed.pid)?,
-                false => managed.tree.read(managed.pid, &apart, now_ns)?,
-            };
-            let said = managed.progress.read();
-            Some(ProgramUse {
-                program: *id,
-                run_ns,
-                progress: said.progress,
-                team: said.team,
-                could_use: said.could_use,
-                blocked: said.blocked,
-            })
-        });
-        Readings {
-            programs: programs.collect(),
-            machine,
-        }
     }
 
     /// Those who had said enough are heard again.
@@ -315,32 +321,10 @@ impl<'log> LinuxWorld<'log> {
             return Ok(true);
         }
         if ours {
-            self.listener = Listener::open(&self.options.folder, false)?;
+            self.listener = Listener::open(&self.options, None)?;
             self.waiter.add(&self.listener, LISTENER)?;
         }
         Ok(false)
-    }
-
-    fn status(&self, manager: &GlobalManager) -> serde_json::Value {
-        let mut answer = status::json(manager);
-        let (failures, last_failure) = self.journal.failures();
-        answer["policy_error"] = json!(self.policy.failure());
-        answer["journal"] = json!({
-            "path": self.options.folder.journal(),
-            "failures": failures,
-            "last_failure": last_failure,
-        });
-        answer["undo"] = json!({
-            "to_be_put_back": self.settings.len(),
-            "found": self.settings.found,
-        });
-        answer["manager"] = json!({
-            "pid": std::process::id(),
-            "version": env!("CARGO_PKG_VERSION"),
-            "on_demand": self.options.on_demand,
-            "connections": self.connections.len(),
-        });
-        answer
     }
 
     /// Ends in good order: claims bind no longer, nobody can connect, the journal is whole.
@@ -352,6 +336,9 @@ impl<'log> LinuxWorld<'log> {
         self.journal.write();
         // Before the connections are closed: who waits for our end finds everything as it was.
         self.settings.end();
+        for connection in self.connections.values() {
+            connection.end();
+        }
     }
 }
 
@@ -363,6 +350,9 @@ impl World for LinuxWorld<'_> {
             self.journal.write_if_due(now_ns());
             self.take_events(self.deadline(read_at_ns))?;
             let mut now = now_ns();
+            if self.held_back_until_ns(now).is_some() && !self.stopping {
+                continue;
+            }
             self.resume(now);
             self.look_around(now)?;
             self.settings.sweep(now);
@@ -430,23 +420,31 @@ impl World for LinuxWorld<'_> {
 
     fn decided(&mut self, manager: &GlobalManager) {
         let now = std::mem::take(&mut self.afterwards);
+        let rule = manager.policy().local_rule();
         for program in now.welcome {
-            self.welcome(program, manager.policy().local_rule());
+            self.welcome(program, rule);
         }
+        self.tell_rule(rule);
         for id in now.done {
             self.say(id, [ToProgram::Done]);
         }
-        if !now.status.is_empty() {
-            let answer = self.status(manager);
-            for id in now.status {
-                self.say(id, status::parts(&answer));
-            }
+        for id in now.status {
+            let answer = self.status_for(id, manager);
+            self.say(id, status::parts(&answer));
         }
         for program in now.gone {
             if let Some(managed) = self.programs.remove(&program) {
                 self.settings.release(program, !managed.itself, now_ns());
             }
         }
+        if self.outer.is_linked() {
+            match self.programs.is_empty() {
+                true => self.outer.leave(),
+                false => self.outer.tell(Sum::of(manager.status())),
+            }
+            self.follow_outer();
+        }
+        self.journal.turn_over(manager);
         self.idle_since_ns = match self.programs.is_empty() {
             true => Some(self.idle_since_ns.unwrap_or_else(now_ns)),
             false => None,

@@ -6,7 +6,9 @@ mod common;
 use common::{Manager, Place, join, until, wants};
 use corewise_abi::message::ToManager;
 use corewise_decide::global::GlobalManager;
+use corewise_decide::policy::source::Source;
 use corewise_decide::world::{Input, Output};
+use corewise_machine::program::process_cpu_ns;
 use corewise_manager::{Recorded, override_claim, recorded};
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ fn helper() {
 
 /// Feeds a journal to a new manager, which must say what the first one said.
 fn replay(recorded: &Recorded) -> GlobalManager {
-    let mut manager = GlobalManager::new(recorded.header.policy.make().unwrap());
+    let mut manager = recorded.manager().unwrap();
     for entry in &recorded.entries {
         let outputs = manager.on(entry.time_ns, &entry.input);
         assert_eq!(outputs, entry.outputs, "{:?}", entry.input);
@@ -100,33 +102,85 @@ fn a_policy_in_a_file_is_read_again_when_it_changes_and_a_bad_one_is_not_used() 
 }
 
 #[test]
-fn a_full_journal_is_put_aside_and_both_parts_replay() {
-    let place = Place::new();
-    let options = place.options("observe").journal_bytes(20_000);
-    let manager = Manager::start(&place, options);
-    let old = place.folder.path().join("journal.old.jsonl");
-    let mut threads = 1;
-    until("a second part", || {
-        let joined = join(&place, "guest");
-        for _ in 0..50 {
-            threads = 1 + threads % 9;
-            let ask = ToManager::Ask(wants(1, threads));
-            joined.channel.send(&ask, &[]).unwrap();
+fn each_part_of_a_journal_replays_however_many_were_put_aside() {
+    for policy in corewise_decide::policy::NAMES {
+        let place = Place::new();
+        let period = Duration::from_millis(10);
+        let options = place.options(policy).journal_bytes(20_000);
+        let manager = Manager::start(&place, options.period(period));
+        let stays = join(&place, "stays");
+        override_claim(&place.folder, common::own_pid(), 1, vec![0]).unwrap();
+        let mut threads = 1;
+        until("a third part", || {
+            let joined = join(&place, "guest");
+            for _ in 0..50 {
+                threads = 1 + threads % 9;
+                let ask = ToManager::Ask(wants(1, threads));
+                joined.channel.send(&ask, &[]).unwrap();
+            }
+            place.status();
+            let part = recorded(&place.folder.journal()).map(|r| r.header.part);
+            part.is_ok_and(|part| part >= 3)
+        });
+        let status = place.status();
+        drop(stays);
+        place.until_programs(0);
+        manager.stop().unwrap();
+        let path = place.folder.path().join("journal.old.jsonl");
+        let old = recorded(&path).unwrap();
+        let rest = recorded(&place.folder.journal()).unwrap();
+        assert_eq!(old.header.part + 1, rest.header.part);
+        assert!(old.header.part >= 2 && !old.entries.is_empty(), "{policy}");
+        // What was known at the beginning of a part is what the part before led to.
+        let known = replay(&old).known();
+        assert_eq!(rest.header.known.as_deref(), Some(&known), "{policy}");
+        let end = replay(&rest);
+        assert_eq!(end.status().programs.len(), 0, "{policy}");
+        assert!(status["programs"].as_array().is_some_and(|p| !p.is_empty()));
+        // For another policy: who was there, as if they had just come.
+        let mut other = GlobalManager::new(Source::built_in("observe").make().unwrap());
+        for entry in known.history() {
+            other.on(entry.time_ns, &entry.input);
         }
-        place.status();
-        old.exists()
-    });
-    manager.stop().unwrap();
-    let mut whole = recorded(&old).unwrap();
-    let rest = recorded(&place.folder.journal()).unwrap();
-    if rest.header.part == 1 {
-        assert_eq!(whole.header.part, 0);
-        whole.entries.extend(rest.entries);
-        replay(&whole);
+        let ids = |manager: &GlobalManager| {
+            let programs = &manager.status().programs;
+            let kept = programs.iter().map(|(id, p)| (*id, p.wants, p.overridden));
+            kept.collect::<Vec<_>>()
+        };
+        let first = rest.manager().unwrap();
+        assert_eq!(ids(&other), ids(&first), "{policy}");
+        // A part is as long as it may be, one batch of inputs, and its first line.
+        let first_line = serde_json::to_vec(&old.header).unwrap().len() as u64;
+        let written = std::fs::metadata(&path).unwrap().len();
+        assert!(written < first_line + 20_000 + 200_000, "{written}");
     }
-    let written = std::fs::metadata(&old).unwrap().len();
-    // A part is as long as it may be, and one buffer more.
-    assert!(written < 20_000 + 200_000, "{written}");
+}
+
+#[test]
+fn the_time_of_a_process_that_joins_twice_is_counted_once() {
+    let place = Place::new();
+    let options = place.options("balanced").period(Duration::from_millis(10));
+    let manager = Manager::start(&place, options);
+    let first = join(&place, "first");
+    let second = join(&place, "second");
+    until("readings of both", || {
+        let programs = place.programs();
+        programs.len() == 2 && programs.iter().all(|p| p["uses"].is_number())
+    });
+    drop((first, second));
+    manager.stop().unwrap();
+    let used = process_cpu_ns(common::own_pid()).unwrap();
+    let recorded = recorded(&place.folder.journal()).unwrap();
+    let mut both = 0;
+    for entry in &recorded.entries {
+        let Input::Readings(readings) = &entry.input else {
+            continue;
+        };
+        let sum: u64 = readings.programs.iter().map(|p| p.run_ns).sum();
+        assert!(sum <= used, "{sum} of {used}");
+        both += usize::from(readings.programs.len() == 2);
+    }
+    assert!(both >= 2);
 }
 
 #[test]

@@ -54,7 +54,8 @@
 //! *Asking.* Invading and retreating send a message, and wait until the claim is another, or the manager
 //! has answered, or 50 ms are over. The manager in turn may ask the program to run one thread more or
 //! less, as REEact's expand and shrink do; a second thread of ours, which owns the socket, answers by
-//! the program's rule ([`Claim::on_request`]).
+//! the program's rule ([`Claim::on_request`]). It also hears of it when the manager's policy has changed and
+//! places threads otherwise: a team's workers are placed anew, and the claim is the same.
 //!
 //! *When the manager dies* the kernel closes the socket. Our thread sees it, puts threads back where they
 //! ran before, and points readers to the program's own page, which holds the effective CPUs: the claim

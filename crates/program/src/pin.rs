@@ -40,8 +40,9 @@ fn pin(thread: i32, original: Mask, target: &Mask) -> Option<Pinned> {
 #[derive(Debug, Default)]
 pub(crate) struct ThreadPin {
     pinned: Option<Pinned>,
-    /// The claim's generation when it was set, and whether the program wanted its threads pinned.
-    seen: Option<(u64, bool)>,
+    /// What it rests on: the claim's generation, the manager's rule, and whether the program wanted its
+    /// threads pinned.
+    seen: Option<(u64, LocalRule, bool)>,
     thread: i32,
 }
 
@@ -50,7 +51,8 @@ impl ThreadPin {
     /// where only the program wants it. Costs some loads while the claim is the same.
     pub(crate) fn follow(&mut self, shared: &Shared, slot: usize) {
         let wanted = shared.pins.are_wanted();
-        let now = (shared.pages.look().generation(), wanted);
+        let rule = shared.rule();
+        let now = (shared.pages.look().generation(), rule, wanted);
         if self.seen == Some(now) {
             return;
         }
@@ -59,7 +61,7 @@ impl ThreadPin {
         if !shared.pages.is_managed() {
             return;
         }
-        let cpus = match shared.rule() {
+        let cpus = match rule {
             LocalRule::Leave if !(wanted && is_invaded(shared)) => return,
             LocalRule::Whole => shared.cpus(),
             LocalRule::Leave | LocalRule::OneEach => shared.cpus().map(|all| nth(&all, slot)),

@@ -96,7 +96,7 @@ fn attend(shared: &Shared, channel: &Channel) {
         }
         loop {
             match channel.receive::<ToProgram>() {
-                Ok(received) => shared.hear(channel, &received.message),
+                Ok(received) => shared.hear(channel, received),
                 Err(Error::WouldBlock) => break,
                 // Closed, or of no more use.
                 Err(_) => return,

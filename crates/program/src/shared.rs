@@ -7,9 +7,9 @@ use crate::reactions::Reactions;
 use crate::team::TeamSlot;
 use crate::wants::{Granted, WantsCell};
 use crate::{fork, sys};
-use corewise_abi::message::{Join, LocalRule, Placement, Request, ToManager, ToProgram};
+use corewise_abi::message::{Join, LocalRule, Placement, Request, ToManager, ToProgram, features};
 use corewise_abi::{MAX_CPUS, VERSION};
-use corewise_wire::{Channel, Folder, Joined};
+use corewise_wire::{Channel, Error, Folder, Joined, Received, System, Welcomed};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     /// Found once, by the thread that made the claim: the listener, which joins again later, must not
     /// read the environment while a C program's thread changes it (setenv(3)).
     folder: Option<Folder>,
+    /// Where root's manager is, who serves those whose own user has none.
+    system: Option<System>,
     link: Mutex<Option<Link>>,
     rule: AtomicU8,
     /// Answers received on the present link.
@@ -67,6 +69,8 @@ impl Shared {
     pub(crate) fn new(name: &str, folder: Option<Folder>) -> Arc<Shared> {
         let pages = Pages::unmanaged();
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        // A folder that was named is the one that is meant.
+        let system = folder.is_none().then(System::beside_own).flatten();
         let shared = Shared {
             pages,
             wants: WantsCell::new(),
@@ -76,6 +80,7 @@ impl Shared {
             base: sys::affinity(0).unwrap_or_default(),
             name: name.to_owned(),
             folder: folder.or_else(|| Folder::of_user().ok()),
+            system,
             link: Mutex::new(None),
             rule: AtomicU8::new(0),
             answered: AtomicU32::new(0),
@@ -141,19 +146,20 @@ impl Shared {
         }
     }
 
+    fn set_rule(&self, rule: LocalRule) {
+        let rule = match rule {
+            LocalRule::Leave => 0,
+            LocalRule::Whole => 1,
+            LocalRule::OneEach => 2,
+        };
+        self.rule.store(rule, Ordering::Relaxed);
+    }
+
     /// Tries to join; the pages are the manager's afterwards.
     pub(crate) fn try_join(&self) -> Option<Arc<Channel>> {
-        // Made again if it is gone, and looked at again: it may have become somebody else's.
-        let folder = Folder::at(self.folder.as_ref()?.path()).ok()?;
-        let wants = self.wants.get();
-        let join = Join {
-            version: VERSION,
-            features: 0,
-            pid: i32::try_from(std::process::id()).ok()?,
-            name: self.name.clone(),
-            wants,
-        };
-        let joined = corewise_wire::join(&folder, join).ok()?;
+        let join = self.join_message()?;
+        let wants = join.wants;
+        let joined = self.join(join)?;
         let channel = self.take_over(joined);
         // Who asked for something else meanwhile found no manager to ask.
         if self.wants.get() != wants {
@@ -165,15 +171,37 @@ impl Shared {
         Some(channel)
     }
 
+    fn join_message(&self) -> Option<Join> {
+        Some(Join {
+            version: VERSION,
+            features: features::RULE | features::AGAIN,
+            pid: i32::try_from(std::process::id()).ok()?,
+            name: self.name.clone(),
+            wants: self.wants.get(),
+        })
+    }
+
+    /// The manager of this user comes first, as it knows this user's wishes; root's serves those whose
+    /// user has none.
+    fn join(&self, join: Join) -> Option<Joined> {
+        if let Some(folder) = &self.folder {
+            // Made again if it is gone, and looked at again: it may have become somebody else's.
+            let joined =
+                Folder::at(folder.path()).map(|own| corewise_wire::join(&own, join.clone()));
+            match joined {
+                Ok(Ok(joined)) => return Some(joined),
+                Ok(Err(Error::NoManager { .. })) | Err(_) => {}
+                Ok(Err(_)) => return None,
+            }
+        }
+        let system = self.system.as_ref()?.folder()?;
+        corewise_wire::join(&system, join).ok()
+    }
+
     fn take_over(&self, joined: Joined) -> Arc<Channel> {
         use std::os::fd::{AsFd, AsRawFd};
         let channel = Arc::new(joined.channel);
-        let rule = match joined.rule {
-            LocalRule::Leave => 0,
-            LocalRule::Whole => 1,
-            LocalRule::OneEach => 2,
-        };
-        self.rule.store(rule, Ordering::Relaxed);
+        self.set_rule(joined.rule);
         let socket = channel.as_fd().as_raw_fd();
         self.pages.socket.store(socket, Ordering::Relaxed);
         self.answered.store(0, Ordering::Relaxed);
@@ -184,6 +212,18 @@ impl Shared {
         self.pages.use_manager(joined.claim, joined.progress);
         self.await_first_grant();
         channel
+    }
+
+    /// Goes on with another manager's pages, on the same connection.
+    fn renew(&self, welcomed: Welcomed) {
+        self.set_rule(welcomed.rule);
+        // What the manager before was asked, nobody answers any more.
+        if let Some(link) = lock(&self.link).as_mut() {
+            link.asked = 0;
+        }
+        self.answered.store(0, Ordering::Relaxed);
+        self.pages.use_manager(welcomed.claim, welcomed.progress);
+        self.await_first_grant();
     }
 
     /// The manager is gone: the program has what Linux gives it. Called by the listener, whose own
@@ -277,12 +317,12 @@ impl Shared {
     }
 
     /// Deals with a message of the manager's.
-    pub(crate) fn hear(&self, channel: &Channel, message: &ToProgram) {
-        match message {
+    pub(crate) fn hear(&self, channel: &Channel, received: Received<ToProgram>) {
+        match received.message {
             ToProgram::Request { request, what } => {
                 let answer = ToManager::Answer {
-                    request: *request,
-                    yes: self.would(*what),
+                    request,
+                    yes: self.would(what),
                 };
                 let _ = channel.send(&answer, &[]);
             }
@@ -290,7 +330,23 @@ impl Shared {
                 self.answered.fetch_add(1, Ordering::Release);
                 self.pages.ring();
             }
-            ToProgram::Welcome { .. } | ToProgram::Part { .. } => {}
+            ToProgram::Rule(rule) => {
+                self.set_rule(rule);
+                // Those who sleep look where they may be; the others do before their next unit.
+                self.team.changed();
+            }
+            ToProgram::Again => {
+                if let Some(join) = self.join_message() {
+                    let _ = channel.send(&ToManager::Join(join), &[]);
+                }
+            }
+            // The next manager's, on the connection of the one before.
+            ToProgram::Welcome { .. } => {
+                if let Ok(welcomed) = Welcomed::by(received) {
+                    self.renew(welcomed);
+                }
+            }
+            ToProgram::Part { .. } => {}
         }
     }
 

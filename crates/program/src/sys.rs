@@ -78,6 +78,34 @@ pub(crate) fn migrate_pages(from: &Mask, to: &Mask) -> io::Result<u64> {
     u64::try_from(left).map_err(|_| io::Error::last_os_error())
 }
 
+/// The NUMA nodes on which the pages of `memory` are, asked of the kernel; all of them must have been
+/// touched.
+#[cfg(test)]
+pub(crate) fn nodes_of(memory: &[u8]) -> io::Result<Vec<u32>> {
+    let pages = memory.chunks(rustix::param::page_size());
+    let addresses: Vec<*const u8> = pages.map(<[u8]>::as_ptr).collect();
+    let mut nodes = vec![-1_i32; addresses.len()];
+    // SAFETY: the kernel reads as many addresses and writes as many numbers as it is told, which both
+    // vectors have; without a list of nodes it moves nothing.
+    let status = unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            addresses.len(),
+            addresses.as_ptr(),
+            std::ptr::null::<libc::c_int>(),
+            nodes.as_mut_ptr(),
+            0,
+        )
+    };
+    if status != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // What is negative is the reason why a page is nowhere.
+    let of = |node: i32| u32::try_from(node).map_err(|_| io::Error::from_raw_os_error(-node));
+    nodes.into_iter().map(of).collect()
+}
+
 /// The monotonic clock. rustix's crashes under valgrind, which hides the kernel's page of clocks.
 pub(crate) fn monotonic() -> Option<Duration> {
     let mut now = libc::timespec {

@@ -125,6 +125,43 @@ fn the_whole_claim_is_everybodys_where_the_rule_says_so() {
 }
 
 #[test]
+fn another_rule_places_workers_anew_also_those_that_sleep() {
+    let _alone = ALONE.lock();
+    let Some(cpus) = cpus() else { return };
+    let before = affinity(None);
+    let (_runtime, folder) = runtime();
+    let manager = Manager::start(&folder, Ways::default());
+    let claim = Claim::join_at(&folder, "told");
+    claim.invade(Cpus(1..=2), Numa::Any);
+    manager.grant(2, &cpus[1..2]);
+    let generation = claim.generation();
+    let team = Team::new(&claim);
+    let two = Barrier::new(2);
+    let workers = Mutex::new(Vec::new());
+    team.for_each(0..2, |_| {
+        two.wait();
+        workers.lock().unwrap().push(gettid());
+        assert_eq!(affinity(None), before);
+    });
+    let own = gettid();
+    let mut workers = workers.into_inner().unwrap();
+    workers.retain(|&thread| thread != own);
+    // No unit is done meanwhile: it is the sleeping worker that is placed.
+    let placed = |mask: &Mask| affinity(Some(workers[0])) == *mask;
+    manager.rule(LocalRule::Whole);
+    until("it is confined to the claim", || placed(&one(cpus[1])));
+    team.for_each(0..2, |_| {
+        two.wait();
+        assert_eq!(affinity(None), one(cpus[1]));
+    });
+    manager.rule(LocalRule::Leave);
+    until("it is where it was", || placed(&before));
+    manager.rule(LocalRule::OneEach);
+    until("it is confined again", || placed(&one(cpus[1])));
+    assert_eq!(claim.generation(), generation, "the claim is the same");
+}
+
+#[test]
 fn nobody_is_placed_where_the_rule_is_to_leave_them() {
     let _alone = ALONE.lock();
     let Some(cpus) = cpus() else { return };

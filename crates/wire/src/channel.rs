@@ -78,6 +78,15 @@ impl Channel {
     /// [`Error::NoManager`] if nobody listens there, [`Error::Silent`] if its queue of connections
     /// stays full for a second, [`Error::System`].
     pub fn connect(path: &Path) -> Result<Channel, Error> {
+        Channel::connect_within(path, PATIENCE)
+    }
+
+    /// Connects to a manager's socket, and waits for room in its queue of connections for at most
+    /// `patience`; the same is the patience of the channel ([`Channel::with_patience`]).
+    ///
+    /// # Errors
+    /// As [`connect`](Channel::connect).
+    pub fn connect_within(path: &Path, patience: Duration) -> Result<Channel, Error> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -85,10 +94,10 @@ impl Channel {
         let address = SocketAddrUnix::new(path).map_err(Error::system(
             "use the path of the manager's socket (at most 107 bytes)",
         ))?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + patience;
         loop {
             match rustix::net::connect(&socket, &address) {
-                Ok(()) => return Ok(Channel::from(socket)),
+                Ok(()) => return Ok(Channel { socket, patience }),
                 Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => {
                     let path = path.to_owned();
                     return Err(Error::NoManager { path });
@@ -98,7 +107,7 @@ impl Channel {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(Errno::AGAIN) => {
-                    let seconds = PATIENCE.as_secs_f64();
+                    let seconds = patience.as_secs_f64();
                     return Err(Error::Silent { seconds });
                 }
                 Err(Errno::INTR) => {}
@@ -137,6 +146,13 @@ impl Channel {
                 Err(errno) => return Err(Error::system("send a message")(errno)),
             }
         }
+    }
+
+    /// Ends the connection on both sides, whoever else holds a descriptor of it. What was sent can still be
+    /// received.
+    pub fn shut_down(&self) {
+        // It fails where it has ended already.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
 
     fn send_packet(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {

@@ -4,6 +4,9 @@ use crate::Error;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use std::path::{Path, PathBuf};
 
+/// Where root's manager is, unless it is told otherwise.
+const SYSTEM: &str = "/run/corewise";
+
 /// The runtime folder of one user's manager. It belongs to that user, and nobody else can write to
 /// it, so that what stands in it can be believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ impl Folder {
             return Folder::at(path);
         }
         if uid.is_root() {
-            return Folder::at("/run/corewise");
+            return Folder::at(SYSTEM);
         }
         let fallback = || PathBuf::from(format!("/tmp/corewise-{}", uid.as_raw()));
         match set("XDG_RUNTIME_DIR") {
@@ -78,13 +81,17 @@ impl Folder {
         Ok(Folder { path })
     }
 
-    /// The system's (`/run/corewise`), as a program of any user may talk to its manager; `None` if it
-    /// is not there, or not root's alone to write. Only its socket is of use to others than root.
-    pub fn system() -> Option<Folder> {
-        let path = PathBuf::from("/run/corewise");
-        let found = rustix::fs::lstat(&path).ok()?;
-        let folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
-        (folder && found.st_uid == 0 && found.st_mode & 0o022 == 0).then_some(Folder { path })
+    /// Lets every user reach the socket (mode 0711): what else is in the folder cannot be listed, and is
+    /// protected by its own mode.
+    ///
+    /// # Errors
+    /// [`Error::Folder`].
+    pub fn let_everyone_in(&self) -> Result<(), Error> {
+        let mode = Mode::RWXU | Mode::XGRP | Mode::XOTH;
+        rustix::fs::chmod(&self.path, mode).map_err(|errno| Error::Folder {
+            path: self.path.clone(),
+            why: format!("it cannot be opened to all users ({errno})"),
+        })
     }
 
     /// Where it is, an absolute path.
@@ -110,5 +117,55 @@ impl Folder {
     /// The folder of undo logs.
     pub fn undo(&self) -> PathBuf {
         self.path.join("undo")
+    }
+}
+
+/// Where the system's manager is to be found: root's, which serves every user's programs and managers,
+/// each within that user's rights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct System {
+    path: PathBuf,
+}
+
+impl System {
+    /// `$COREWISE_SYSTEM_DIR` if set (for a container into which the machine's folder is mounted
+    /// elsewhere), else `/run/corewise`. Whoever sets it for themselves can only do without the
+    /// system's manager: a folder that is not root's is none.
+    pub fn of_environment() -> System {
+        let set = std::env::var_os("COREWISE_SYSTEM_DIR").filter(|path| !path.is_empty());
+        System::at(set.map_or_else(|| PathBuf::from(SYSTEM), PathBuf::from))
+    }
+
+    /// The one whose folder is `path`.
+    pub fn at(path: impl Into<PathBuf>) -> System {
+        let path = path.into();
+        let path = std::path::absolute(&path).unwrap_or(path);
+        System { path }
+    }
+
+    /// Where a program of this user that has found no manager of its own user's may look further;
+    /// `None` for root, whose manager is the system's, and where `$COREWISE_RUNTIME_DIR` names the one
+    /// folder that is meant.
+    pub fn beside_own() -> Option<System> {
+        let chosen = std::env::var_os("COREWISE_RUNTIME_DIR").is_some_and(|path| !path.is_empty());
+        let root = rustix::process::geteuid().is_root();
+        (!chosen && !root).then(System::of_environment)
+    }
+
+    /// Its folder; `None` if it is not there now, or not root's alone to write. Only its socket is of
+    /// use to others than root. Costs a system call.
+    pub fn folder(&self) -> Option<Folder> {
+        let found = rustix::fs::lstat(&self.path).ok()?;
+        let folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        let roots = found.st_uid == 0 && found.st_mode & 0o022 == 0;
+        let path = self.path.clone();
+        (folder && roots).then_some(Folder { path })
+    }
+
+    /// Whether `folder` is the system's, by whatever path.
+    pub fn is_at(&self, folder: &Folder) -> bool {
+        let file = |path: &Path| rustix::fs::stat(path).map(|found| (found.st_dev, found.st_ino));
+        let (own, other) = (file(&self.path), file(folder.path()));
+        self.path == folder.path() || (own.is_ok() && own.ok() == other.ok())
     }
 }

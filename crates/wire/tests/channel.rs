@@ -96,6 +96,31 @@ fn the_other_sides_end_is_closed_on_both_ways() {
 }
 
 #[test]
+fn a_connection_that_is_shut_down_ends_whoever_else_holds_it_and_what_was_sent_arrives() {
+    let (one, other) = pair();
+    let held = one.try_clone().unwrap();
+    let (one, other) = (Channel::from(one), Channel::from(other));
+    one.send(&ToProgram::Done, &[]).unwrap();
+    drop(one);
+    assert_eq!(
+        other.receive::<ToProgram>().unwrap().message,
+        ToProgram::Done
+    );
+    let open = other.receive::<ToProgram>();
+    assert!(matches!(open, Err(Error::WouldBlock)), "{open:?}");
+    let again = Channel::from(held.try_clone().unwrap());
+    again.send(&ToProgram::Done, &[]).unwrap();
+    again.shut_down();
+    assert_eq!(
+        other.receive::<ToProgram>().unwrap().message,
+        ToProgram::Done
+    );
+    let ended = other.receive::<ToProgram>();
+    assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+    drop(held);
+}
+
+#[test]
 fn a_packet_that_is_too_long_is_malformed() {
     let (a, b) = pair();
     let b = Channel::from(b);

@@ -1,7 +1,7 @@
 //! The runtime folder is only used if nobody else can have put anything into it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use corewise_wire::{Error, Folder};
+use corewise_wire::{Error, Folder, System};
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 fn mode(path: &std::path::Path) -> u32 {
@@ -64,4 +64,39 @@ fn a_file_is_no_folder_and_a_missing_parent_is_not_made() {
     std::fs::write(&file, "").unwrap();
     assert!(Folder::at(&file).is_err());
     assert!(Folder::at(parent.path().join("a/b")).is_err());
+}
+
+#[test]
+fn the_systems_folder_is_roots_alone_to_write_and_may_come_and_go() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("system");
+    let system = System::at(&path);
+    assert_eq!(system.folder(), None, "it is not there");
+    let folder = Folder::at(&path).unwrap();
+    assert!(system.is_at(&folder));
+    folder.let_everyone_in().unwrap();
+    assert_eq!(mode(&path), 0o711);
+    let root = rustix::process::geteuid().is_root();
+    assert_eq!(system.folder().is_some(), root, "only root's is one");
+    let link = parent.path().join("link");
+    symlink(&path, &link).unwrap();
+    assert_eq!(System::at(&link).folder(), None, "a link is none");
+    assert!(System::at(&link).is_at(&folder), "but it leads there");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
+    assert_eq!(system.folder(), None, "others may write");
+    if root {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o711)).unwrap();
+        std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+        assert_eq!(system.folder(), None, "another user's");
+    }
+}
+
+#[test]
+fn another_folder_is_not_the_systems() {
+    let parent = tempfile::tempdir().unwrap();
+    let own = Folder::at(parent.path().join("own")).unwrap();
+    let system = System::at(parent.path().join("system"));
+    assert!(!system.is_at(&own));
+    Folder::at(parent.path().join("system")).unwrap();
+    assert!(!system.is_at(&own));
 }

@@ -6,12 +6,12 @@ use super::placing::{Placing, Thread};
 use super::{Program, Shared, wait_for};
 use corewise_abi::VERSION;
 use corewise_abi::claim::State;
-use corewise_abi::message::{Join, ToManager, ToProgram};
+use corewise_abi::message::{Join, ToManager, ToProgram, features};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::LocalRule;
 use corewise_machine::Root;
 use corewise_machine::program::{Detail, LockOption, MonitorOptions, ProgramMonitor};
-use corewise_wire::{Channel, ClaimReader, Error, Folder, ProgressWriter};
+use corewise_wire::{Channel, ClaimReader, Error, Folder, ProgressWriter, Welcomed};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -64,12 +64,18 @@ pub(super) enum End {
 /// A program with its manager.
 pub(super) struct Attending<'a> {
     shared: &'a Shared,
+    /// What is said to every manager.
+    join: Join,
     /// Readable when the program has ended. `None` on kernels without such descriptors.
     process: Option<OwnedFd>,
     channel: Channel,
     claim: Arc<ClaimReader>,
     progress: ProgressWriter,
     rule: LocalRule,
+    /// The manager has given another rule, by which nobody is placed yet.
+    rule_is_new: bool,
+    /// A manager that was started anew has given other pages.
+    pages_are_new: bool,
     monitor: ProgramMonitor,
     placing: Placing<LoggedMasks>,
     pace: Pace,
@@ -86,16 +92,14 @@ impl<'a> Attending<'a> {
         folder: &Folder,
         shared: &'a Shared,
     ) -> Result<Attending<'a>, CannotJoin> {
-        let joined = corewise_wire::join(
-            folder,
-            Join {
-                version: VERSION,
-                features: 0,
-                pid: program.pid,
-                name: program.name.clone(),
-                wants: program.wants,
-            },
-        )?;
+        let join = Join {
+            version: VERSION,
+            features: features::RULE | features::AGAIN,
+            pid: program.pid,
+            name: program.name.clone(),
+            wants: program.wants,
+        };
+        let joined = corewise_wire::join(folder, join.clone())?;
         let options = MonitorOptions {
             root: Root::system(),
             lock: LockOption::Off,
@@ -115,11 +119,14 @@ impl<'a> Attending<'a> {
         now.managed.why_not = None;
         Ok(Attending {
             shared,
+            join,
             process,
             channel: joined.channel,
             claim: Arc::new(joined.claim),
             progress: joined.progress,
             rule: joined.rule,
+            rule_is_new: false,
+            pages_are_new: false,
             monitor,
             placing: Placing::new(masks, starting),
             pace: Pace::new(),
@@ -130,20 +137,25 @@ impl<'a> Attending<'a> {
 
     /// Keeps the program within its claim until either ends.
     pub(super) fn attend(mut self) -> End {
-        // Rigid: it could not use another number.
-        self.progress.could_use.store(0, Ordering::Relaxed);
-        let granted = match tell_of_grants(&self.claim) {
-            Ok(granted) => granted,
-            Err(error) => return End::Lost(format!("claims cannot be waited for: {error}")),
+        let end = loop {
+            // Rigid: it could not use another number.
+            self.progress.could_use.store(0, Ordering::Relaxed);
+            let granted = match tell_of_grants(&self.claim) {
+                Ok(granted) => granted,
+                Err(error) => break End::Lost(format!("claims cannot be waited for: {error}")),
+            };
+            if let Some(end) = self.follow(&granted) {
+                break end;
+            }
         };
-        let end = self.follow(&granted);
         self.put_back();
         end
     }
 
-    fn follow(&mut self, granted: &OwnedFd) -> End {
+    /// Until the time with the manager is over; `None` if it goes on with other pages.
+    fn follow(&mut self, granted: &OwnedFd) -> Option<End> {
         let mut look_at = Instant::now();
-        loop {
+        while !std::mem::take(&mut self.pages_are_new) {
             let ready = {
                 let all = [
                     self.shared.stop.as_fd(),
@@ -154,33 +166,34 @@ impl<'a> Attending<'a> {
                 wait_for(&all, Some(time))
             };
             if ready[0] {
-                return End::Stopped;
+                return Some(End::Stopped);
             }
             if ready[1]
                 && let Some(end) = self.answer()
             {
-                return end;
+                return Some(end);
             }
             if ready[2] {
                 // Only its being readable matters.
                 let _ = rustix::io::read(granted, &mut [0; 8]);
             }
             if self.claim.state() == State::Ended {
-                return End::Dismissed;
+                return Some(End::Dismissed);
             }
             let time_to_look = Instant::now() >= look_at;
-            let mut changed = false;
+            let mut changed = std::mem::take(&mut self.rule_is_new);
             let mut cost = Duration::ZERO;
             if time_to_look {
                 let before = thread_cpu_time();
-                changed = self.look();
-                if changed
+                let others = self.look();
+                if others
                     && let Err(error) = self
                         .channel
                         .send(&ToManager::Threads(self.placing.count()), &[])
                 {
-                    return self.lost(&error);
+                    return Some(self.lost(&error));
                 }
+                changed |= others;
                 cost = thread_cpu_time().saturating_sub(before);
             }
             if self.claim.granted().generation != self.seen {
@@ -198,6 +211,7 @@ impl<'a> Attending<'a> {
                 look_at = look_at.min(Instant::now() + SHORTEST);
             }
         }
+        None
     }
 
     /// Reads the new claim. False if it cannot be read whole: then the last one stays.
@@ -236,23 +250,44 @@ impl<'a> Attending<'a> {
     /// Reads what the manager says. `Some` if it says no more.
     fn answer(&mut self) -> Option<End> {
         loop {
-            let request = match self.channel.receive::<ToProgram>() {
+            let answer = match self.channel.receive::<ToProgram>() {
                 Ok(received) => match received.message {
-                    ToProgram::Request { request, .. } => request,
+                    ToProgram::Request { request, .. } => ToManager::Answer {
+                        request,
+                        yes: false,
+                    },
+                    ToProgram::Again => ToManager::Join(self.join.clone()),
+                    ToProgram::Welcome { .. } => match Welcomed::by(received) {
+                        Ok(welcomed) => self.renew(welcomed),
+                        Err(error) => return Some(self.lost(&error)),
+                    },
                     ToProgram::Refused(why) => return Some(End::SentAway(why)),
+                    ToProgram::Rule(rule) => {
+                        self.rule_is_new |= rule != self.rule;
+                        self.rule = rule;
+                        continue;
+                    }
                     _ => continue,
                 },
                 Err(Error::WouldBlock) => return None,
                 Err(error) => return Some(self.lost(&error)),
             };
-            let no = ToManager::Answer {
-                request,
-                yes: false,
-            };
-            if let Err(error) = self.channel.send(&no, &[]) {
+            if let Err(error) = self.channel.send(&answer, &[]) {
                 return Some(self.lost(&error));
             }
         }
+    }
+
+    /// Goes on with another manager's pages. What it is told: how many threads there are.
+    fn renew(&mut self, welcomed: Welcomed) -> ToManager {
+        self.claim = Arc::new(welcomed.claim);
+        self.progress = welcomed.progress;
+        self.rule_is_new |= welcomed.rule != self.rule;
+        self.rule = welcomed.rule;
+        self.pages_are_new = true;
+        self.seen = 0;
+        self.shared.now().managed.program = Some(welcomed.program);
+        ToManager::Threads(self.placing.count())
     }
 
     fn lost(&self, error: &Error) -> End {

@@ -14,8 +14,8 @@ use corewise_abi::message::{Join, Placement, Wants};
 use corewise_machine::Root;
 use corewise_machine::control::{AffinityControl, Process};
 use corewise_machine::undo::UndoLog;
-use corewise_manager::{Error, Options, PolicyChoice, serve, status_json, stop};
-use corewise_wire::{Folder, Joined};
+use corewise_manager::{Error, Options, PolicyChoice, override_claim, serve, status_json, stop};
+use corewise_wire::{Folder, Joined, System};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +26,12 @@ use std::time::{Duration, Instant};
 pub const LONG: Duration = Duration::from_secs(60);
 
 const PART: &str = "COREWISE_TEST_PART";
+
+/// The policy of a manager that is a player; `observe` without it.
+pub const POLICY: &str = "COREWISE_TEST_POLICY";
+
+/// The process on which a stranger tries its hand.
+pub const VICTIM: &str = "COREWISE_TEST_VICTIM";
 
 /// Waits until something holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -38,7 +44,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A runtime folder of a test's own.
 pub struct Place {
-    _keep: tempfile::TempDir,
+    _keep: Option<tempfile::TempDir>,
     pub folder: Folder,
 }
 
@@ -47,7 +53,15 @@ impl Place {
         let keep = tempfile::tempdir().unwrap();
         let folder = Folder::at(keep.path().join("run")).unwrap();
         Place {
-            _keep: keep,
+            _keep: Some(keep),
+            folder,
+        }
+    }
+
+    /// One that somebody else keeps.
+    pub fn with(folder: Folder) -> Place {
+        Place {
+            _keep: None,
             folder,
         }
     }
@@ -72,7 +86,8 @@ impl Place {
     }
 
     pub fn options(&self, policy: &str) -> Options {
-        Options::new(self.folder.clone(), policy.parse().unwrap())
+        // Whatever else runs on this machine.
+        Options::new(self.folder.clone(), policy.parse().unwrap()).system(None)
     }
 }
 
@@ -159,18 +174,31 @@ pub struct Player {
 impl Player {
     /// Starts this test program anew.
     pub fn start(part: &str, place: &Place) -> Player {
+        let mut command = Player::command(&[], part);
+        command.env("COREWISE_RUNTIME_DIR", place.folder.path());
+        Player::spawn(command)
+    }
+
+    /// What starts this test program anew, after the words of a launcher.
+    pub fn command(launcher: &[&str], part: &str) -> Command {
         // The test framework has a thread beside ours, in which the signals must be blocked, too.
-        let child = Command::new("env")
-            .args(["--block-signal=TERM", "--block-signal=INT"])
+        let words = ["env", "--block-signal=TERM", "--block-signal=INT"];
+        let words = [launcher, &words].concat();
+        let mut command = Command::new(words[0]);
+        command
+            .args(&words[1..])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "helper", "--nocapture"])
             .env(PART, part)
-            .env("COREWISE_RUNTIME_DIR", place.folder.path())
+            .env("COREWISE_SYSTEM_DIR", "/nonexistent")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
+            .stderr(Stdio::inherit());
+        command
+    }
+
+    pub fn spawn(mut command: Command) -> Player {
+        let child = command.spawn().unwrap();
         Player { child }
     }
 
@@ -186,6 +214,18 @@ impl Player {
             if let Some((_, rest)) = line.split_once(word) {
                 return rest.trim().to_owned();
             }
+        }
+    }
+
+    /// What it says after `word`, each time, until it ends by itself.
+    pub fn says_to_the_end(&mut self) -> impl Fn(&str) -> Vec<String> {
+        let mut text = String::new();
+        let stdout = self.child.stdout.as_mut().unwrap();
+        stdout.read_to_string(&mut text).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{text}");
+        move |word| {
+            let after = text.lines().filter_map(|line| line.split_once(word));
+            after.map(|(_, rest)| rest.trim().to_owned()).collect()
         }
     }
 
@@ -213,6 +253,13 @@ pub fn helper_main() {
     let Ok(part) = std::env::var(PART) else {
         return;
     };
+    // Joins whoever serves it, as a program that links the library does.
+    if part == "linked" {
+        let claim = corewise_program::Claim::current();
+        println!("linked {}", claim.is_managed());
+        until_stdin_ends();
+        std::process::exit(0);
+    }
     let folder = Folder::of_user().unwrap();
     match part.as_str() {
         "program" | "program late" => {
@@ -244,6 +291,20 @@ pub fn helper_main() {
             child.wait().unwrap();
         }
         // Stands for `COMMAND manage`.
+        // Joins, and works.
+        "busy" => {
+            let joined =
+                corewise_wire::join(&folder, join_as(own_pid(), "busy", wants(1, 1))).unwrap();
+            println!("joined {}", joined.program);
+            std::thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+            until_stdin_ends();
+        }
+        // Tries what only others may, at the system's manager; says what it answers.
+        "stranger" => stranger(),
         "manager" | "manager on demand" | "manager with few files" => {
             if part == "manager with few files" {
                 let few = Some(128);
@@ -253,7 +314,8 @@ pub fn helper_main() {
                 };
                 rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
             }
-            let policy = PolicyChoice::BuiltIn("observe".to_owned());
+            let policy = std::env::var(POLICY).unwrap_or("observe".to_owned());
+            let policy = PolicyChoice::BuiltIn(policy);
             let options = Options::new(folder, policy).on_demand(part == "manager on demand");
             match serve(options) {
                 Ok(()) => println!("served"),
@@ -264,6 +326,38 @@ pub fn helper_main() {
         other => panic!("unknown part {other}"),
     }
     std::process::exit(0);
+}
+
+fn stranger() {
+    use corewise_abi::message::{ToManager, ToProgram};
+    let folder = System::of_environment().folder().unwrap();
+    let own = corewise_wire::join(&folder, join_as(own_pid(), "stranger", wants(1, 4))).unwrap();
+    let victim = std::env::var(VICTIM).unwrap().parse().unwrap();
+    let status = status_json(&folder).unwrap().unwrap();
+    println!("sees {status}");
+    for pid in [own_pid(), victim] {
+        let error = override_claim(&folder, pid, 9, vec![]).unwrap_err();
+        println!("told {error}");
+    }
+    println!("told {}", stop(&folder).unwrap_err());
+    // For somebody else's process.
+    let channel = corewise_wire::connect(&folder).unwrap();
+    let join = ToManager::Join(join_as(victim, "stranger", wants(1, 4)));
+    channel.send(&join, &[]).unwrap();
+    match channel.receive_within::<ToProgram>(LONG).unwrap().message {
+        ToProgram::Refused(why) => println!("told {why}"),
+        other => panic!("{other:?}"),
+    }
+    for file in ["manager.lock", "journal.jsonl", "undo"] {
+        let path = folder.path().join(file);
+        let opened = std::fs::File::open(&path);
+        assert!(opened.is_err(), "{}", path.display());
+    }
+    assert!(
+        std::fs::read_dir(folder.path()).is_err(),
+        "it can be listed"
+    );
+    println!("claim {}", own.claim.granted().threads);
 }
 
 fn until_stdin_ends() {

@@ -3,7 +3,7 @@
 
 use corewise_program::Folder;
 use corewise_wire::abi::VERSION;
-use corewise_wire::abi::message::{LocalRule, Request, ToManager, ToProgram, Wants};
+use corewise_wire::abi::message::{LocalRule, Request, ToManager, ToProgram, Wants, features};
 use corewise_wire::abi::progress::Progress;
 use corewise_wire::{Channel, ClaimWriter, Error, ProgressReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -126,6 +126,12 @@ impl Manager {
         self.with(0, |p| p.channel.send(&message, &[]).unwrap());
     }
 
+    /// Says that another rule holds from now on.
+    pub fn rule(&self, rule: LocalRule) {
+        let message = ToProgram::Rule(rule);
+        self.with(0, |p| p.channel.send(&message, &[]).unwrap());
+    }
+
     /// Sends bytes that are no message.
     pub fn nonsense(&self) {
         let bytes = [0xff; 100];
@@ -170,6 +176,8 @@ fn welcome(channel: Channel, ways: Ways) -> Program {
     let ToManager::Join(join) = first else {
         panic!("not a join: {first:?}");
     };
+    // Or a manager would not tell it that the rule has changed.
+    assert_eq!(join.features & features::RULE, features::RULE);
     let (mut claim, claim_page) = ClaimWriter::create(1).unwrap();
     let (progress, progress_page) = ProgressReader::create().unwrap();
     claim.grant(join.wants.max_threads.min(ways.most), [0]);

@@ -1,0 +1,108 @@
+//! A program that nobody changed, beside a manager that says what the test says.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use corewise_abi::VERSION;
+use corewise_abi::message::{LocalRule, ToManager, ToProgram, features};
+use corewise_local::outside::{Outside, Program};
+use corewise_machine::control::Thread;
+use corewise_machine::undo::Setting;
+use corewise_wire::{Channel, ClaimWriter, Folder, ProgressReader};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything here takes: a limit against hanging, not a measurement.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A child that sleeps; killed when dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        Sleeper(Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    fn pid(&self) -> i32 {
+        i32::try_from(self.0.id()).unwrap()
+    }
+
+    /// The kernel's list of the CPUs where it may run.
+    fn cpus(&self) -> String {
+        let thread = Thread::of(self.pid(), self.pid()).unwrap();
+        Setting::Affinity(thread).present().unwrap().unwrap()
+    }
+
+    fn until_on(&self, cpus: &str) {
+        let end = Instant::now() + LONG;
+        while self.cpus() != cpus {
+            assert!(Instant::now() < end, "on {}, never on {cpus}", self.cpus());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The socket of a folder, for one who joins.
+fn listen(folder: &Folder) -> OwnedFd {
+    let kind = SocketType::SEQPACKET;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    let address = SocketAddrUnix::new(folder.socket()).unwrap();
+    rustix::net::bind(&socket, &address).unwrap();
+    rustix::net::listen(&socket, 1).unwrap();
+    socket
+}
+
+#[test]
+fn a_program_is_placed_anew_when_the_manager_says_another_rule() {
+    let sleeper = Sleeper::start();
+    let before = sleeper.cpus();
+    let all = corewise_machine::cpu_list::parse(&before).unwrap();
+    let [first, _, ..] = all[..] else {
+        eprintln!("skipped: one CPU only");
+        return;
+    };
+    let runtime = tempfile::tempdir().unwrap();
+    let folder = Folder::at(runtime.path()).unwrap();
+    let socket = listen(&folder);
+    let program = Program::rigid(sleeper.pid(), "sleeper".to_owned(), 1);
+    let nobody_else = Box::new(|_: &Folder| Err("there is one".to_owned()));
+    let outside = Outside::start(program, folder, nobody_else).unwrap();
+
+    let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC).unwrap();
+    let channel = Channel::from(accepted);
+    let ToManager::Join(join) = channel.receive_within(LONG).unwrap().message else {
+        panic!("it begins with something else");
+    };
+    // Or a manager would not tell it.
+    assert_eq!(join.features & features::RULE, features::RULE);
+    let (mut claim, claim_page) = ClaimWriter::create(1).unwrap();
+    let (_progress, progress_page) = ProgressReader::create().unwrap();
+    claim.grant(1, [first]);
+    let welcome = ToProgram::Welcome {
+        version: VERSION,
+        features: features::RULE,
+        program: 1,
+        rule: LocalRule::Leave,
+    };
+    let pages = [claim_page.as_fd(), progress_page.as_fd()];
+    channel.send(&welcome, &pages).unwrap();
+
+    let rule = |rule| channel.send(&ToProgram::Rule(rule), &[]).unwrap();
+    rule(LocalRule::Whole);
+    sleeper.until_on(&first.to_string());
+    rule(LocalRule::Leave);
+    sleeper.until_on(&before);
+    rule(LocalRule::OneEach);
+    sleeper.until_on(&first.to_string());
+    let managed = outside.finish();
+    assert_eq!(managed.program, Some(1));
+    assert_eq!(sleeper.cpus(), before, "put back at the end");
+}
