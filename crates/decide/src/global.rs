@@ -11,12 +11,16 @@
 //! - nothing is put out that changes nothing.
 
 use crate::cpus::CpuSet;
+use crate::policy::source::Source;
 use crate::policy::{Event, Order, Orders, Policy};
 use crate::status::{Claim, Program, ProgramId, Status, Wants};
 use crate::world::{Input, Output};
 use std::collections::BTreeMap;
 
+mod known;
 mod readings;
+
+pub use known::Known;
 
 /// Readings are never closer together than this, in nanoseconds.
 pub const SHORTEST_PERIOD_NS: u64 = 10_000_000;
@@ -30,6 +34,8 @@ pub const MOST_OPEN_REQUESTS: usize = 16;
 /// The global manager's state. The same inputs at the same times give the same outputs.
 pub struct GlobalManager {
     policy: Box<dyn Policy>,
+    /// Where the policy comes from, if it took over from another.
+    source: Option<Source>,
     status: Status,
     /// Requests that wait for their answers, the oldest first.
     asked: BTreeMap<u32, (ProgramId, crate::status::Request)>,
@@ -44,6 +50,7 @@ impl GlobalManager {
     pub fn new(policy: Box<dyn Policy>) -> GlobalManager {
         GlobalManager {
             policy,
+            source: None,
             status: Status::default(),
             asked: BTreeMap::new(),
             next_request: 1,
@@ -163,6 +170,7 @@ impl GlobalManager {
             Input::Policy(source) => match source.make() {
                 Ok(policy) => {
                     self.policy = policy;
+                    self.source = Some(source.clone());
                     self.asked.clear();
                     Some(Event::Machine)
                 }
@@ -341,18 +349,15 @@ impl GlobalManager {
         } else {
             self.policy.period_ns(&self.status)
         };
-        let since = match self.earlier {
-            // The first readings only say where counting begins: at once.
-            None => 0,
-            Some(_) => self.last_reading_ns,
-        };
+        let since = self.earlier.as_ref().map(|_| self.last_reading_ns);
         if self.status.programs.is_empty() {
             self.earlier = None;
             self.status.load = None;
         }
         self.next_reading_ns = period.map(|p| match since {
-            0 => self.status.time_ns,
-            since => since.saturating_add(p.max(SHORTEST_PERIOD_NS)),
+            // The first readings only say where counting begins: at once.
+            None => self.status.time_ns,
+            Some(since) => since.saturating_add(p.max(SHORTEST_PERIOD_NS)),
         });
     }
 }

@@ -8,11 +8,13 @@
 use crate::cpus::CpuSet;
 use crate::status::{Claim, LocalRule, ProgramId, Request, Status};
 use crate::world::Action;
+use memory::Memory;
 
 pub mod automax;
 pub mod balanced;
 pub mod choose;
 pub mod fcfs;
+pub mod memory;
 pub mod observe;
 mod plan;
 mod recent;
@@ -182,6 +184,13 @@ pub trait Policy: Send {
     /// How long until the next readings, in nanoseconds; `None`: none are needed. Asked after every
     /// event. The manager never reads more often than every 10 ms, and not at all without programs.
     fn period_ns(&self, status: &Status) -> Option<u64>;
+
+    /// What it knows beyond the status: with it, another one made from the same source goes on as this
+    /// one would have ([`Source::remake`](source::Source::remake)). A policy that decides by event and
+    /// status alone knows nothing.
+    fn memory(&self) -> Memory {
+        Memory::Nothing
+    }
 
     /// Something has happened. Whatever is ordered is checked before it is done: a claim never has
     /// fewer threads than the program's minimum, nor CPUs that are another's alone.

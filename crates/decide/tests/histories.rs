@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use corewise_decide::cpus::CpuSet;
-use corewise_decide::global::GlobalManager;
+use corewise_decide::global::{GlobalManager, Known};
+use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, Policy, built_in};
 use corewise_decide::reading::{CpuReading, MachineReading};
 use corewise_decide::status::{Claim, CpuPlace, Machine, Placement, ProgramId, Status, Wants};
@@ -111,6 +112,11 @@ impl History {
         let programs = &self.manager.status().programs;
         let index = index.checked_rem(programs.len())?;
         programs.keys().nth(index).copied()
+    }
+
+    fn step_with(&mut self, after_ms: u64, input: Input) {
+        self.now_ns += after_ms * 1_000_000;
+        self.on(input);
     }
 
     fn step(&mut self, after_ms: u64, step: &Step) {
@@ -306,6 +312,66 @@ proptest! {
                 prop_assert_eq!(outputs, entry.outputs);
             }
             prop_assert_eq!(again.status(), status);
+        }
+    }
+}
+
+/// The sources of all policies: those that are built in, with one that takes its time from outside, and
+/// a script that keeps things and draws lots.
+fn sources() -> Vec<Source> {
+    let mut sources: Vec<Source> = NAMES.iter().map(|name| Source::built_in(*name)).collect();
+    sources.push(Source {
+        period_ns: Some(30_000_000),
+        ..Source::built_in("balanced")
+    });
+    #[cfg(feature = "scripts")]
+    sources.push(Source {
+        name: "automax.rhai".to_owned(),
+        script: Some(include_str!("../../../experiments/policies/automax.rhai").to_owned()),
+        seed: 5,
+        period_ns: None,
+    });
+    sources
+}
+
+/// Whether a manager that is made of what this one knows, written and read as JSON, is the same one.
+fn again(manager: &GlobalManager, first: &Source) -> GlobalManager {
+    let known = manager.known();
+    let text = serde_json::to_string(&known).unwrap();
+    let read: Known = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, known);
+    GlobalManager::resume(read, first).unwrap()
+}
+
+proptest! {
+    /// As at the head of a journal's further part. Another policy may have taken over before.
+    #[test]
+    fn a_manager_goes_on_where_another_one_was(
+        steps in prop::collection::vec((0..60_u64, steps()), 2..60),
+        cut in any::<prop::sample::Index>(),
+        change in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let sources = sources();
+        for (index, source) in sources.iter().enumerate() {
+            let mut history = History::new(source.make().unwrap());
+            let cut = cut.index(steps.len());
+            let mut other = None;
+            for (at, (after_ms, step)) in steps.iter().enumerate() {
+                if change.is_some_and(|change| change.index(steps.len()) == at) {
+                    let next = sources[(index + 1) % sources.len()].clone();
+                    history.step_with(*after_ms, Input::Policy(next));
+                }
+                if at == cut {
+                    other = Some((history.journal.len(), again(&history.manager, source)));
+                }
+                history.step(*after_ms, step);
+            }
+            let (from, mut other) = other.unwrap();
+            for entry in &history.journal[from..] {
+                let outputs = other.on(entry.time_ns, &entry.input);
+                prop_assert_eq!(&outputs, &entry.outputs, "{} {:?}", source.name, entry.input);
+            }
+            prop_assert_eq!(other.known(), history.manager.known());
         }
     }
 }

@@ -4,9 +4,11 @@ use crate::global::{GlobalManager, MOST_THREADS};
 use crate::reading::MachineReading;
 use crate::status::{Load, ProgramId};
 use crate::world::{ProgramUse, Readings};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// What the last readings said.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Earlier {
     machine: MachineReading,
     programs: HashMap<ProgramId, ProgramUse>,

@@ -313,3 +313,13 @@ fn nothing_is_read_while_there_are_no_programs_nor_more_often_than_the_shortest_
     );
     assert_eq!(m.next_reading_ns(), None);
 }
+
+#[test]
+fn in_a_world_whose_time_begins_at_0_readings_are_a_period_apart_too() {
+    let mut m = GlobalManager::new(Box::new(Dictated(Vec::new())));
+    m.on(0, &Input::Machine(Machine::flat(2)));
+    m.on(0, &joined(1, wants(1, 2)));
+    assert_eq!(m.next_reading_ns(), Some(0));
+    m.on(0, &Input::Readings(Readings::default()));
+    assert_eq!(m.next_reading_ns(), Some(SHORTEST_PERIOD_NS));
+}

@@ -24,9 +24,11 @@
 //!   claims, and with its minimum at least; a rigid one with all that it wants.
 //! - Everybody may run on every CPU.
 
+use crate::policy::memory::{Memory, seed};
 use crate::policy::recent::Recent;
 use crate::policy::{Event, Orders, Policy};
 use crate::status::{Claim, LocalRule, Program, ProgramId, Request, Status};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 mod settings;
@@ -34,9 +36,10 @@ mod settings;
 pub use settings::Settings;
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AutoMax {
     settings: Settings,
+    #[serde(with = "seed")]
     random: fastrand::Rng,
     load: Recent,
     last_reading_ns: u64,
@@ -49,7 +52,7 @@ pub struct AutoMax {
     silent: BTreeSet<ProgramId>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Round {
     /// Nothing is done, and no load is noted, until then.
     Pause { until_ns: u64 },
@@ -288,6 +291,10 @@ impl Policy for AutoMax {
 
     fn local_rule(&self) -> LocalRule {
         LocalRule::Leave
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::AutoMax(Box::new(self.clone()))
     }
 
     fn period_ns(&self, status: &Status) -> Option<u64> {

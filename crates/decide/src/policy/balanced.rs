@@ -5,8 +5,16 @@
 //! that cannot be told to be fewer (see `room`): those of rigid programs, and of what is not under
 //! management. The rest is shared by the malleable programs, thread by thread, to whoever has fewest and
 //! can use more; everyone has their minimum in any case. Programs that do nothing do not count, and what
-//! nobody could use at present is still shared, so that who wakes up alone has all. A rigid program is given its share when it joins
-//! or asks, and keeps it: it could not follow.
+//! nobody could use at present is still shared, so that who wakes up alone has all. A rigid program is given
+//! its share when it joins or asks, and keeps it: it could not follow.
+//!
+//! Two things are more important than that everybody's threads fit on the CPUs:
+//! - *Nobody starves.* Where room for rigid programs leaves the malleable ones less than half of what would be
+//!   theirs if all shared alike, the CPUs are shared as if the rigid ones were not there: the kernel divides
+//!   them. A rigid program whose threads wait for each other is as slow with one CPU shared as with all; a
+//!   malleable one is as slow as its threads are few.
+//! - *No CPU is idle in the mean* while somebody could use it: then threads beyond the CPUs are shared, see
+//!   `idle`.
 //!
 //! *Which CPUs.* If everybody's threads fit, and nothing else runs, each program has CPUs of its own, and
 //! keeps them as far as its number allows. Otherwise all share all CPUs and the numbers of threads keep
@@ -15,20 +23,26 @@
 //!
 //! *When.* What programs say and do (join, ask, leave, create threads) counts at once, in the same event.
 //! What is only seen in readings must last: see `room` for others' load; that a program could use fewer
-//! threads than it has must be so as long, too. Readings come every 10 ms after something
+//! threads than it has must be so as long, too; and longer where it was believed too soon before, see
+//! `patience`. Readings come every 10 ms after something
 //! has changed or while they are in doubt, and half as often each time when they show nothing new.
 
 use crate::cpus::CpuSet;
+use crate::policy::memory::Memory;
 use crate::policy::plan::{Planned, carry_out};
 use crate::policy::{Event, Orders, Policy, choose};
 use crate::status::{Claim, Placement, Program, ProgramId, Status};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod activity;
+mod idle;
+mod patience;
 mod room;
 mod shares;
 
 use activity::Activities;
+use idle::Idle;
 use room::Room;
 use shares::{Wish, share};
 
@@ -39,10 +53,13 @@ const LONGEST_NS: u64 = 250_000_000;
 const LONGEST_WAITING_NS: u64 = 50_000_000;
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Balanced {
     room: Room,
     activities: Activities,
+    idle: Idle,
+    /// Whether rigid programs have to share, since they left the others too little.
+    rigid_share: bool,
     period_ns: u64,
 }
 
@@ -60,11 +77,16 @@ struct Basis {
 
 type Programs<'a> = BTreeMap<ProgramId, &'a Program>;
 
+/// A program that shares, and the threads that it has.
+type Sharing<'a> = (&'a ProgramId, &'a Program, u32);
+
 impl Default for Balanced {
     fn default() -> Balanced {
         Balanced {
             room: Room::default(),
             activities: Activities::default(),
+            idle: Idle::default(),
+            rigid_share: false,
             period_ns: SHORTEST_NS,
         }
     }
@@ -77,6 +99,10 @@ impl Policy for Balanced {
 
     fn period_ns(&self, _: &Status) -> Option<u64> {
         Some(self.period_ns)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Balanced(Box::new(self.clone()))
     }
 
     fn on(&mut self, event: &Event, status: &Status, orders: &mut Orders) {
@@ -102,6 +128,8 @@ impl Policy for Balanced {
                 self.activities.on_readings(status);
                 let asleep = |id| self.activities.is_asleep(id);
                 note = self.room.on_readings(status, asleep);
+                let more = self.idle.on_readings(status, self.may_grow(status));
+                note = note.or(more);
                 for (id, program) in &rigid {
                     self.room.rigid_has(*id, program.threads);
                 }
@@ -114,16 +142,23 @@ impl Policy for Balanced {
                 0 => self.room.rigid_says(*program, *now),
                 _ => self.room.rigid_has(*program, *now),
             },
+            Event::Joined(id) if !rigid.contains_key(id) && !open.contains_key(id) => {
+                self.idle.forget();
+            }
+            Event::Overridden(_) | Event::Machine => self.idle.forget(),
             _ => {}
         }
         let plan = self.plan(status, &rigid, &open);
         let changed = carry_out(plan, status, orders);
-        if let Some(note) = note.filter(|_| changed) {
-            orders.note(note);
+        if changed {
+            self.idle.claims_changed();
+            note.into_iter().for_each(|note| orders.note(note));
         }
         self.period_ns = match event {
             Event::Readings if !changed && !self.room.is_in_doubt() => {
-                let waits = self.room.cpus() > 0 || self.activities.may_wake(status);
+                let waits = self.room.cpus() > 0
+                    || self.activities.may_wake(status)
+                    || self.may_grow(status) && self.idle.is_in_doubt();
                 let longest = if waits {
                     LONGEST_WAITING_NS
                 } else {
@@ -190,12 +225,18 @@ impl Balanced {
         let within_quota = machine.one_per_cpu().saturating_sub(self.room.for_rigid());
         let on_cpus = machine.allowed.count().saturating_sub(self.room.cpus());
         let available = within_quota.min(on_cpus).saturating_sub(by_people);
+        let available = self.at_least_fair(available, by_people, status, rigid);
+        let beyond = self.idle.threads();
 
         let malleable = |p: &Program| p.wants.malleable && !p.overridden;
         let malleable = status.programs.iter().filter(|(_, p)| malleable(p));
         let malleable = malleable.map(|(id, p)| (id, p, p.claim.as_ref().map_or(0, |c| c.threads)));
         let open_ones = open.iter().map(|(id, p)| (id, *p, 0));
-        let mut threads = self.shares(available, malleable.chain(open_ones));
+        let programs: Vec<_> = malleable.chain(open_ones).collect();
+        let left_over = self.left_over(available.saturating_add(beyond), &programs);
+        self.idle.left_over(left_over);
+        let available = available.saturating_add(self.idle.threads());
+        let mut threads = self.shares(available, &programs);
         for (id, program) in open {
             let share = threads.get(id).copied().unwrap_or(1);
             self.room.rigid_has(*id, share.max(program.threads));
@@ -217,6 +258,68 @@ impl Balanced {
         }
     }
 
+    /// Whether some malleable program uses all the threads that it has, and could use more.
+    fn may_grow(&self, status: &Status) -> bool {
+        status.programs.iter().any(|(id, p)| {
+            let has = p.claim.as_ref().map_or(0, |c| c.threads);
+            is_busy(p) && p.wants.malleable && !p.overridden && has < self.could_use(*id, p)
+        })
+    }
+
+    /// How many threads a program could use: by its own word, or what it wants; none while it does
+    /// nothing.
+    fn could_use(&self, id: ProgramId, program: &Program) -> u32 {
+        let wants = &program.wants;
+        match self.activities.could_use(id) {
+            _ if self.activities.is_asleep(id) => wants.min_threads,
+            Some(could) => could.clamp(wants.min_threads, wants.max_threads),
+            None => wants.max_threads,
+        }
+    }
+
+    /// What malleable programs share: what room for rigid ones leaves, unless that is less than half of what
+    /// they would have if everybody shared alike; then all CPUs, but for what is not under management.
+    fn at_least_fair(
+        &mut self,
+        available: u32,
+        by_people: u32,
+        status: &Status,
+        rigid: &Programs<'_>,
+    ) -> u32 {
+        let unmanaged = self.room.cpus().saturating_sub(self.room.for_rigid());
+        let cpus = status.machine.one_per_cpu();
+        let cpus = cpus.saturating_sub(unmanaged.saturating_add(by_people));
+        let malleable = |p: &Program| p.wants.malleable && !p.overridden;
+        let flexible = status.programs.iter().filter(|(_, p)| malleable(p));
+        let flexible = flexible.map(|(id, p)| (*id, self.could_use(*id, p)));
+        let fixed = rigid
+            .keys()
+            .filter_map(|id| Some((*id, self.room.of_rigid(*id)?)));
+        let wishes: Vec<Wish> = flexible
+            .chain(fixed)
+            .map(|(program, most)| Wish {
+                program,
+                least: 1.min(most),
+                most,
+                has: most,
+                busy: false,
+            })
+            .collect();
+        let shares = share(cpus, &wishes);
+        let of_flexible = shares.iter().filter(|(id, _)| !rigid.contains_key(id));
+        let fair: u32 = of_flexible.map(|(_, share)| *share).sum();
+        // More than half, before it is as it was: no going to and fro.
+        self.rigid_share = match self.rigid_share {
+            true => available.saturating_mul(4) < fair.saturating_mul(3),
+            false => available.saturating_mul(2) < fair,
+        };
+        self.room.keep(self.rigid_share);
+        match self.rigid_share {
+            true => cpus.max(available),
+            false => available,
+        }
+    }
+
     /// How many CPUs of its own a program needs.
     fn size(&self, id: ProgramId, threads: u32) -> u32 {
         self.room.of_rigid(id).unwrap_or(threads).max(threads)
@@ -224,35 +327,41 @@ impl Balanced {
 
     /// First those who are awake share, by what they could use. What they leave is everybody's, by what
     /// they want: nobody loses anything if nobody needs it.
-    fn shares<'a>(
-        &self,
-        available: u32,
-        programs: impl Iterator<Item = (&'a ProgramId, &'a Program, u32)>,
-    ) -> BTreeMap<ProgramId, u32> {
-        let wishes = programs.map(|(id, program, has)| Wish {
-            program: *id,
-            least: program.wants.min_threads,
+    fn shares(&self, available: u32, programs: &[Sharing<'_>]) -> BTreeMap<ProgramId, u32> {
+        let of_awake = share(available, &self.awake(programs));
+        let wishes = programs.iter().map(|(id, program, has)| Wish {
+            program: **id,
+            least: of_awake
+                .get(id)
+                .copied()
+                .unwrap_or(program.wants.min_threads),
             most: program.wants.max_threads,
-            has,
+            has: *has,
+            busy: is_busy(program),
         });
-        let mut wishes: Vec<Wish> = wishes.collect();
-        let awake = wishes
+        share(available, &wishes.collect::<Vec<Wish>>())
+    }
+
+    /// How many of so many threads those who are awake could not use.
+    fn left_over(&self, available: u32, programs: &[Sharing<'_>]) -> u32 {
+        let given = share(available, &self.awake(programs));
+        let given = given.into_values().fold(0, u32::saturating_add);
+        available.saturating_sub(given)
+    }
+
+    /// What those who are awake could use.
+    fn awake(&self, programs: &[Sharing<'_>]) -> Vec<Wish> {
+        let awake = programs
             .iter()
-            .filter(|w| !self.activities.is_asleep(w.program));
-        let awake = awake.map(|w| Wish {
-            most: match self.activities.could_use(w.program) {
-                Some(could) => could.clamp(w.least, w.most),
-                None => w.most,
-            },
-            ..*w
+            .filter(|(id, ..)| !self.activities.is_asleep(**id));
+        let wishes = awake.map(|(id, program, has)| Wish {
+            program: **id,
+            least: program.wants.min_threads,
+            most: self.could_use(**id, program),
+            has: *has,
+            busy: is_busy(program),
         });
-        let of_awake = share(available, &awake.collect::<Vec<Wish>>());
-        for wish in &mut wishes {
-            if let Some(share) = of_awake.get(&wish.program) {
-                wish.least = *share;
-            }
-        }
-        share(available, &wishes)
+        wishes.collect()
     }
 
     /// CPUs for each program that are no other's: first everyone keeps what they may keep, then those
@@ -312,10 +421,16 @@ impl Balanced {
         } else if programs == 1 {
             format!("alone: all that is left, {}", counted(available, "CPU"))
         } else {
-            format!("{threads} of the {available} CPUs that {programs} programs share")
+            let of = match self.idle.threads() {
+                0 => format!("{available} CPUs"),
+                beyond => format!("{available} threads, {beyond} beyond the CPUs,"),
+            };
+            format!("{threads} of the {of} that {programs} programs share")
         };
         let room = self.room.cpus();
-        if room > 0 && wants.malleable {
+        if self.rigid_share && wants.malleable {
+            reason += "; rigid programs would leave too little and have to share";
+        } else if room > 0 && wants.malleable {
             let room = counted(room, "CPU");
             reason += &format!("; {room} for rigid and unmanaged threads");
         }
@@ -325,6 +440,12 @@ impl Balanced {
         };
         reason
     }
+}
+
+/// Whether a program uses all that it has.
+fn is_busy(program: &Program) -> bool {
+    let has = program.claim.as_ref().map_or(0, |c| c.threads);
+    program.uses.is_some_and(|uses| uses > f64::from(has) - 0.5)
 }
 
 /// A number with its noun.

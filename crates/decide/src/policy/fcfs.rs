@@ -21,9 +21,11 @@
 //!   are left.
 
 use crate::cpus::CpuSet;
+use crate::policy::memory::Memory;
 use crate::policy::plan::{Planned, carry_out};
 use crate::policy::{Event, Orders, Policy, choose};
 use crate::status::{Claim, LocalRule, Program, ProgramId, Status};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -31,7 +33,7 @@ use std::collections::BTreeMap;
 pub const PATIENCE_NS: u64 = 100_000_000;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fcfs {
     /// The CPUs that each program has been given. No CPU is in two.
     own: BTreeMap<ProgramId, CpuSet>,
@@ -52,6 +54,10 @@ impl Policy for Fcfs {
         // Readings say nothing that matters here, but that time has passed.
         let waiting = |p: &Program| is_silent(p) && !patience_is_over(p, status);
         status.programs.values().any(waiting).then_some(PATIENCE_NS)
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Fcfs(self.clone())
     }
 
     fn on(&mut self, event: &Event, status: &Status, orders: &mut Orders) {

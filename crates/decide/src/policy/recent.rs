@@ -1,5 +1,6 @@
 //! Figures of the last moments, for means that a single reading does not decide.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Figures older than this are dropped, in nanoseconds, and all but this many.
@@ -7,12 +8,12 @@ const KEPT_NS: u64 = 2_000_000_000;
 const MOST: usize = 256;
 
 /// A figure at each reading.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recent {
     figures: VecDeque<Figure>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Figure {
     time_ns: u64,
     /// Since the reading before.

@@ -14,6 +14,7 @@
 //! it ordered is done, what it kept is as before, and a note with the line goes to the journal. The
 //! checks of [`crate::global`] see to it that programs have claims nevertheless.
 
+use crate::policy::memory::Memory;
 use crate::policy::{Event, Order, Orders, Policy};
 use crate::status::{LocalRule, ProgramId, Request, Status};
 use rhai::{AST, CallFnOptions, Dynamic, Engine, Scope};
@@ -26,6 +27,7 @@ mod desk;
 mod engine;
 mod error;
 mod functions;
+mod kept;
 mod objects;
 mod rehearsal;
 mod state;
@@ -35,6 +37,7 @@ pub use engine::{
     MAX_VARIABLES,
 };
 pub use error::{ScriptError, ScriptErrorKind};
+pub use kept::Kept;
 pub use rehearsal::{Rehearsal, rehearse};
 
 use desk::SharedDesk;
@@ -169,6 +172,19 @@ impl ScriptPolicy {
     pub fn with_seed(self, seed: u64) -> ScriptPolicy {
         self.desk.lock().random = fastrand::Rng::with_seed(seed);
         self
+    }
+
+    /// Goes on where another one of the same text was.
+    pub(crate) fn with_kept(self, kept: Kept) -> ScriptPolicy {
+        let mut desk = self.desk.lock();
+        desk.state = kept.state();
+        desk.random = kept.random;
+        drop(desk);
+        ScriptPolicy {
+            period_ns: kept.period_ns,
+            repeated: kept.repeated,
+            ..self
+        }
     }
 
     /// What has been seen of the script so far. It stays up to date while a manager has the policy.
@@ -354,6 +370,17 @@ impl Policy for ScriptPolicy {
     /// As the script's `period_ms` said after the last event that went well.
     fn period_ns(&self, _status: &Status) -> Option<u64> {
         self.period_ns
+    }
+
+    fn memory(&self) -> Memory {
+        let desk = self.desk.lock();
+        let kept = Kept::new(
+            &desk.state,
+            desk.random.clone(),
+            self.period_ns,
+            self.repeated.clone(),
+        );
+        Memory::Script(Box::new(kept))
     }
 
     fn on(&mut self, event: &Event, status: &Status, orders: &mut Orders) {

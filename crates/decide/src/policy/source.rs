@@ -1,7 +1,8 @@
 //! Where a policy comes from: all that is needed to make it again, as for a replay of a journal.
 
+use super::memory::Memory;
 #[cfg(feature = "scripts")]
-use super::script::ScriptPolicy;
+use super::script::{Kept, ScriptPolicy};
 use super::{Event, Orders, Policy, built_in};
 use crate::status::{LocalRule, Status};
 use serde::{Deserialize, Serialize};
@@ -40,10 +41,39 @@ impl Source {
     /// Why there is no such policy, for people: no built-in one has the name, or the script is wrong,
     /// with the line.
     pub fn make(&self) -> Result<Box<dyn Policy>, String> {
-        let policy = match &self.script {
-            Some(text) => script(text, self)?,
-            None => built_in(&self.name)
-                .ok_or_else(|| format!("no built-in policy is called {:?}", self.name))?,
+        self.remake(Memory::Nothing)
+    }
+
+    /// Makes the policy as it was when it knew this ([`Policy::memory`]).
+    ///
+    /// # Errors
+    /// As [`Source::make`]; and if it is another policy's memory.
+    pub fn remake(&self, memory: Memory) -> Result<Box<dyn Policy>, String> {
+        let foreign = || {
+            let name = &self.name;
+            format!("what is to be remembered is not of the policy {name:?}")
+        };
+        let policy: Box<dyn Policy> = match (&self.script, memory) {
+            #[cfg(feature = "scripts")]
+            (Some(text), Memory::Script(kept)) => script(text, self, Some(*kept))?,
+            (Some(text), Memory::Nothing) => script(text, self, None)?,
+            (Some(_), _) => return Err(foreign()),
+            (None, memory) => {
+                let fresh = built_in(&self.name)
+                    .ok_or_else(|| format!("no built-in policy is called {:?}", self.name))?;
+                let made: Box<dyn Policy> = match memory {
+                    Memory::Nothing => fresh,
+                    Memory::Balanced(policy) => policy,
+                    Memory::AutoMax(policy) => policy,
+                    Memory::Fcfs(policy) => Box::new(policy),
+                    #[cfg(feature = "scripts")]
+                    Memory::Script(_) => return Err(foreign()),
+                };
+                if made.name() != self.name {
+                    return Err(foreign());
+                }
+                made
+            }
         };
         Ok(match self.period_ns {
             Some(period_ns) => Box::new(Paced { policy, period_ns }),
@@ -54,15 +84,18 @@ impl Source {
 
 /// The policy that a script is.
 #[cfg(feature = "scripts")]
-fn script(text: &str, source: &Source) -> Result<Box<dyn Policy>, String> {
+fn script(text: &str, source: &Source, kept: Option<Kept>) -> Result<Box<dyn Policy>, String> {
     match ScriptPolicy::new(text, &source.name) {
-        Ok(policy) => Ok(Box::new(policy.with_seed(source.seed))),
+        Ok(policy) => Ok(Box::new(match kept {
+            Some(kept) => policy.with_kept(kept),
+            None => policy.with_seed(source.seed),
+        })),
         Err(error) => Err(error.to_string()),
     }
 }
 
 #[cfg(not(feature = "scripts"))]
-fn script(_: &str, _: &Source) -> Result<Box<dyn Policy>, String> {
+fn script(_: &str, _: &Source, _: Option<()>) -> Result<Box<dyn Policy>, String> {
     Err("this program was built without script policies (the feature `scripts`)".to_owned())
 }
 
@@ -83,6 +116,10 @@ impl Policy for Paced {
 
     fn period_ns(&self, _: &Status) -> Option<u64> {
         Some(self.period_ns)
+    }
+
+    fn memory(&self) -> Memory {
+        self.policy.memory()
     }
 
     fn on(&mut self, event: &Event, status: &Status, orders: &mut Orders) {
@@ -107,6 +144,19 @@ mod tests {
         assert_ne!(own, paced.period_ns(&status));
         assert_eq!(paced.period_ns(&status), Some(20_000_000));
         assert_eq!(paced.name(), "observe");
+    }
+
+    #[test]
+    fn nobody_remembers_what_another_policy_knew() {
+        let of = |name: &str| Source::built_in(name).make().unwrap().memory();
+        assert!(Source::built_in("balanced").remake(of("balanced")).is_ok());
+        assert!(Source::built_in("balanced").remake(of("fcfs")).is_err());
+        let paper = Source::built_in("automax-paper");
+        assert!(paper.remake(of("automax")).is_err());
+        assert_eq!(
+            paper.remake(of("automax-paper")).unwrap().name(),
+            "automax-paper"
+        );
     }
 
     #[test]

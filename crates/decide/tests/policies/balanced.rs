@@ -217,7 +217,7 @@ fn beside_a_busy_neighbour_all_share_all_cpus_and_have_their_own_again_when_it_i
         (made.has(first), made.has(second)),
         ("2 on 0-3".into(), "1 on 0-3".into())
     );
-    made.run(2_000, &[(first, 2.0), (second, 1.0)], 0.0);
+    made.run(2_000, &[(first, 4.0), (second, 4.0)], 0.0);
     assert_eq!(made.has(first), "2 on 0-1, alone");
     assert_eq!(made.has(second), "2 on 2-3, alone");
 }
@@ -248,6 +248,71 @@ fn alone_a_program_keeps_what_it_cannot_use_at_present() {
     assert_eq!(grants(&made.run(2_000, &[(program, 1.0)], 0.0)), []);
     assert_eq!(grants(&made.run(2_000, &[(program, 0.0)], 0.0)), []);
     assert_eq!(made.claim(program).threads, 8);
+}
+
+/// From simulated scenarios: a team whose regions alternate with serial parts left CPUs idle.
+#[test]
+fn what_a_program_leaves_idle_for_moments_is_lent_to_others_and_it_keeps_its_number() {
+    let mut made = made(4);
+    let first = made.join(malleable(1, 4));
+    let second = made.join(malleable(1, 4));
+    let mut changes = 0;
+    for _ in 0..20 {
+        // A serial part, too short for threads to be taken away, and a region.
+        changes += grants(&made.run(60, &[(first, 1.0), (second, 4.0)], 0.0)).len();
+        changes += grants(&made.run(60, &[(first, 4.0), (second, 4.0)], 0.0)).len();
+        assert_eq!(made.claim(first).threads, 2);
+    }
+    assert_eq!(made.claim(second).threads, 3);
+    assert!(changes <= 4, "{changes}");
+    // It works all the time: what was lent is given back.
+    made.run(2_000, &[(first, 4.0), (second, 4.0)], 0.0);
+    assert_eq!(made.has(second), "2 on 2-3, alone");
+}
+
+#[test]
+fn a_rigid_program_that_would_leave_too_little_has_to_share() {
+    let mut made = made(16);
+    let fixed = made.join(rigid(12, 12));
+    made.threads(fixed, 12);
+    let flexible = made.join(malleable(1, 16));
+    // Half of its fair share at least: that is enough.
+    assert_eq!(made.has(flexible), "4 on 12-15, alone");
+    made.threads(fixed, 16);
+    assert_eq!(made.has(flexible), "16 on 0-15");
+    // That threads of the rigid one wait for others that have no CPU does not mean that they need none.
+    let outputs = made.run(3_000, &[(flexible, 13.0), (fixed, 3.0)], 0.0);
+    assert_eq!(grants(&outputs), []);
+    made.leave(fixed);
+    assert_eq!(made.claim(flexible).threads, 16);
+}
+
+#[test]
+fn room_of_a_rigid_program_that_has_left_is_nobodys() {
+    let mut made = made(8);
+    let flexible = made.join(malleable(1, 8));
+    let fixed = made.join(rigid(4, 4));
+    made.threads(fixed, 4);
+    // It uses only half of the time, but sometimes all of its threads.
+    made.run(60, &[(flexible, 4.0), (fixed, 2.0)], 0.0);
+    made.leave(fixed);
+    assert_eq!(made.claim(flexible).threads, 8);
+}
+
+#[test]
+fn threads_that_work_by_fits_and_starts_do_not_move_others_for_ever() {
+    let mut made = made(8);
+    let flexible = made.join(malleable(1, 8));
+    let fixed = made.join(rigid(4, 4));
+    made.threads(fixed, 4);
+    let mut changes = Vec::new();
+    for _ in 0..20 {
+        let mut outputs = made.run(300, &[(flexible, 8.0), (fixed, 0.0)], 0.0);
+        outputs.extend(made.run(100, &[(flexible, 8.0), (fixed, 4.0)], 0.0));
+        changes.push(grants(&outputs).len());
+    }
+    let late: usize = changes[10..].iter().sum();
+    assert!(late <= 12, "{changes:?}");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What may be set of `automax`.
 
+use serde::{Deserialize, Serialize};
+
 /// What may be set of the policy. Times are in nanoseconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// ε1: below this many CPUs less than there are, programs are asked to expand.
     pub below: f64,

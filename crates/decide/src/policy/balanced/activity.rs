@@ -1,9 +1,11 @@
 //! What malleable programs did lately: how many threads they could use, by their own word, and whether
 //! they do anything at all.
 
+use super::patience::Patience;
 use super::room::LASTING_NS;
 use crate::policy::recent::Recent;
 use crate::status::{Program, ProgramId, Status};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Over this long, and below this many CPUs, a program is asleep: it waits for input, say.
@@ -14,13 +16,13 @@ const ASLEEP: f64 = 0.05;
 const AWAKE: f64 = 0.2;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Activities {
     programs: BTreeMap<ProgramId, Activity>,
     last_reading_ns: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Activity {
     could_use: Option<CouldUse>,
     uses: Recent,
@@ -28,11 +30,13 @@ struct Activity {
 }
 
 /// The most that a program could use lately.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct CouldUse {
     most: u32,
     /// Since when it says less, and the most that it has said since.
     less: Option<(u64, u32)>,
+    /// How long it must say less.
+    patience: Patience,
 }
 
 impl Activities {
@@ -93,16 +97,29 @@ impl CouldUse {
         let known = known.unwrap_or(CouldUse {
             most: program.wants.max_threads,
             less: None,
+            patience: Patience::default(),
         });
+        let mut patience = known.patience;
         if says >= known.most {
+            if says > known.most {
+                patience.gives(now, LASTING_NS);
+            }
             return Some(CouldUse {
                 most: says,
                 less: None,
+                patience,
             });
         }
         let (since, most) = known.less.map_or((now, says), |(t, m)| (t, m.max(says)));
-        Some(match now.saturating_sub(since) >= LASTING_NS {
-            true => CouldUse { most, less: None },
+        Some(match now.saturating_sub(since) >= patience.of(LASTING_NS) {
+            true => {
+                patience.takes(now);
+                CouldUse {
+                    most,
+                    less: None,
+                    patience,
+                }
+            }
             false => CouldUse {
                 less: Some((since, most)),
                 ..known

@@ -9,11 +9,13 @@
 //!   so that it takes long to say something, and does not see who waits.
 //!
 //! Room is made soon and taken back slowly: a mean over a few readings makes it, half a CPU above what is
-//! left already; only if much less is wanted for [`LASTING_NS`] is it taken back. What programs say
-//! themselves (a rigid one joins, creates threads, or leaves) counts at once.
+//! left already; only if much less is wanted for [`LASTING_NS`] is it taken back; for longer, if what
+//! was taken back was soon needed again (see `patience`). What programs say themselves (a rigid one joins, creates threads, or leaves) counts at once.
 
+use super::patience::Patience;
 use crate::policy::recent::Recent;
 use crate::status::{Program, ProgramId, Status};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// What is to be believed must last this long before less room is left, in nanoseconds.
@@ -30,7 +32,7 @@ const LEAST_READINGS: usize = 3;
 const READINGS: usize = 5;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Room {
     /// CPUs that are left.
     cpus: u32,
@@ -46,10 +48,14 @@ pub(super) struct Room {
     last_reading_ns: u64,
     /// No more room is made before.
     hold_until_ns: u64,
+    /// How long less must be wanted.
+    patience: Patience,
+    /// No less is left at present.
+    kept: bool,
 }
 
 /// What is known of a rigid program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Rigid {
     /// Its threads for which room was made.
     threads: u32,
@@ -127,11 +133,18 @@ impl Room {
         );
     }
 
-    /// A program is rigid no longer, or gone: what it used is free.
+    /// A program is rigid no longer, or gone: what it used is free, and what it did not use, but what was
+    /// left for it, unless others need it.
     pub(super) fn rigid_left(&mut self, id: ProgramId) {
+        let for_others = self.cpus - self.for_rigid();
         if let Some(Rigid { threads, uses }) = self.rigid.remove(&id) {
             let used = uses.map_or(threads, |u| (u - 0.2).ceil().max(0.0) as u32);
-            self.set(self.cpus.saturating_sub(used.min(threads)));
+            let left = self.cpus.saturating_sub(used.min(threads));
+            let rest = self.rigid.values();
+            let rest = rest.fold(0_u32, |sum, r| sum.saturating_add(r.threads));
+            let others = self.others.mean_over(TICKS_NS).unwrap_or(0.0);
+            let others = for_others.max(whole(others));
+            self.set(left.min(rest.saturating_add(others)));
         }
     }
 
@@ -147,6 +160,12 @@ impl Room {
     /// look like others'.
     pub(super) fn wait_for_followers(&mut self, now_ns: u64) {
         self.hold_until_ns = now_ns.saturating_add(FOLLOW_NS);
+    }
+
+    /// While rigid programs have to share their CPUs, fewer of their threads want any: they wait for those
+    /// that have none. That says nothing of what they would want, and no room is taken back.
+    pub(super) fn keep(&mut self, kept: bool) {
+        self.kept = kept;
     }
 
     fn set(&mut self, cpus: u32) {
@@ -221,24 +240,30 @@ impl Room {
         } else if let Some(wanted) = soon.filter(more) {
             let cpus = ((wanted - 0.5).ceil().max(0.0) as u32).min(self.most);
             if cpus > self.cpus {
+                self.patience.gives(status.time_ns, LASTING_NS);
                 self.set(cpus);
                 return Some(format!(
                     "{wanted:.1} threads that cannot be told to be fewer want CPUs: {cpus} are left to them"
                 ));
             }
         }
-        let wanting = self.wanting.mean_since(READINGS, LASTING_NS);
-        let using = self.using.mean_over(TICKS_NS);
+        if self.kept {
+            return None;
+        }
+        let lasting_ns = self.patience.of(LASTING_NS);
+        let wanting = self.wanting.mean_since(READINGS, lasting_ns);
+        let using = self.using.mean_over(TICKS_NS.max(lasting_ns));
         // Either measurement alone may be the only one that there is, but if CPU time is measured, it
         // has to agree.
         let lasting = match self.using.last() {
             Some(_) => using.and_then(|u| larger(wanting, Some(u))),
             None => wanting,
         }?;
-        let cpus = ((lasting - 0.35).ceil().max(0.0) as u32).min(self.most);
+        let cpus = whole(lasting).min(self.most);
         if cpus >= self.cpus {
             return None;
         }
+        self.patience.takes(status.time_ns);
         self.set(cpus);
         // From here on, what they have is what they had for some time.
         for (id, rigid) in &mut self.rigid {
@@ -251,6 +276,11 @@ impl Room {
             lasting.max(0.0)
         ))
     }
+}
+
+/// CPUs for threads that want so many in the mean: a third of one makes no difference.
+fn whole(cpus: f64) -> u32 {
+    (cpus - 0.35).ceil().max(0.0) as u32
 }
 
 /// How many threads of a program that follows its claim, or that a person has set, want CPUs. Those that it

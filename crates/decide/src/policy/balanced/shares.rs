@@ -13,6 +13,8 @@ pub(super) struct Wish {
     pub(super) most: u32,
     /// What it has now: of two that have the same claim to a thread, the one that has it keeps it.
     pub(super) has: u32,
+    /// Whether it uses what it has now: of two that are otherwise equal, it gets a thread first.
+    pub(super) busy: bool,
 }
 
 /// Gives everyone their least, then one thread after the other to whoever has fewest and can use more,
@@ -25,7 +27,7 @@ pub(super) fn share(available: u32, wishes: &[Wish]) -> BTreeMap<ProgramId, u32>
         let next = shares
             .iter_mut()
             .filter(|(wish, share)| *share < wish.most)
-            .min_by_key(|(wish, share)| (*share, wish.has <= *share, wish.program));
+            .min_by_key(|(wish, share)| (*share, wish.has <= *share, !wish.busy, wish.program));
         let Some((_, share)) = next else { break };
         *share += 1;
     }
@@ -45,6 +47,7 @@ mod tests {
             least,
             most,
             has,
+            busy: false,
         }
     }
 
@@ -62,6 +65,15 @@ mod tests {
     fn the_odd_thread_stays_with_the_one_who_has_it() {
         let wishes = [wish(1, 1, 8, 1), wish(2, 1, 8, 2)];
         assert_eq!(shares(3, &wishes), [1, 2]);
+    }
+
+    #[test]
+    fn the_odd_thread_goes_to_the_one_who_uses_what_it_has() {
+        let busy = Wish {
+            busy: true,
+            ..wish(2, 1, 8, 2)
+        };
+        assert_eq!(shares(5, &[wish(1, 1, 8, 2), busy]), [2, 3]);
     }
 
     #[test]

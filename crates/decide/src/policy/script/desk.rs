@@ -14,7 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What every function of a script sees without having been given it.
-pub(super) const GLOBALS: [&str; 6] = ["machine", "programs", "load", "free", "now_ms", "state"];
+pub(super) const GLOBALS: [&str; 7] = [
+    "machine", "programs", "load", "free", "now_ms", "now_ns", "state",
+];
 
 /// Operations beyond the limit, in which a variable may be named: then the error has a place. A loop
 /// that names none is stopped without.
@@ -178,6 +180,10 @@ impl Desk {
     }
 }
 
+fn whole(number: u64) -> Dynamic {
+    i64::try_from(number).unwrap_or(i64::MAX).into()
+}
+
 impl SharedDesk {
     /// A name that no function has defined itself: one of [`GLOBALS`] or a constant.
     pub(super) fn resolve(&self, name: &str) -> Result<Option<Dynamic>, Failed> {
@@ -200,9 +206,8 @@ impl SharedDesk {
                 .load
                 .map_or(Dynamic::UNIT, |l| Dynamic::from(LoadView(l))),
             "free" => super::data::array(&status.unallocated()).into(),
-            _ => i64::try_from(status.time_ns / 1_000_000)
-                .unwrap_or(i64::MAX)
-                .into(),
+            "now_ns" => whole(status.time_ns),
+            _ => whole(status.time_ns / 1_000_000),
         }))
     }
 }
