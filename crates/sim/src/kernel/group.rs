@@ -129,6 +129,19 @@ impl Kernel {
         }
     }
 
+    /// As [`Kernel::reweigh_current`], for one that has run alone: its ticks were left out, at which its
+    /// share would have followed what the group does on other CPUs.
+    pub(super) fn freshen(&mut self, cpu: usize) {
+        let group = self.cpus[cpu]
+            .current
+            .map(|t| self.threads[t as usize].group);
+        if group.is_some_and(|group| group != 0) {
+            self.settle(cpu, false);
+            self.reweigh_current(cpu);
+            self.touch(cpu);
+        }
+    }
+
     /// Gives a group's entity the share that its load on the CPU is due (`reweight_entity`), without a
     /// change of what it is owed.
     pub(super) fn reweigh(&mut self, group: usize, cpu: usize) {

@@ -95,6 +95,9 @@ impl Kernel {
         let mut moved = 0;
         let mut wanted = false;
         if idle_due || busy_due {
+            for at in 0..self.domains.all[number].cpus.len() {
+                self.freshen(self.domains.all[number].cpus[at]);
+            }
             for part in 0..self.domains.all[number].groups.len() {
                 let cpus = &self.domains.all[number].groups[part].cpus;
                 let idle = self.idle_of(cpus);

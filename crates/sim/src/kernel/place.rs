@@ -67,7 +67,7 @@ impl Kernel {
     }
 
     /// `wake_affine`: the waker's CPU or the previous one, by who is idle, or else by load.
-    fn towards(&self, thread: usize, waker: usize, previous: usize) -> usize {
+    fn towards(&mut self, thread: usize, waker: usize, previous: usize) -> usize {
         if waker == previous {
             return previous;
         }
@@ -81,6 +81,8 @@ impl Kernel {
         if self.is_idle_cpu(previous) {
             return previous;
         }
+        self.freshen(waker);
+        self.freshen(previous);
         let own = self.load_of(thread as u32);
         let here = (self.cpus[waker].load.mean(self.now_ns) + own) * 100.0;
         // Half of the domain's imbalance of 17 % in favour of pulling.

@@ -166,7 +166,11 @@ impl Kernel {
         }
         if let Some(since) = idle_since {
             let naps = self.now_ns - since < costs.nap_ns;
-            stall += if naps { costs.nap_wake_ns } else { costs.idle_wake_ns };
+            stall += if naps {
+                costs.nap_wake_ns
+            } else {
+                costs.idle_wake_ns
+            };
         }
         thread.stall_ns = thread.stall_ns.saturating_add(stall);
         if thread.home.is_none() {

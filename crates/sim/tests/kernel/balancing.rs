@@ -50,6 +50,23 @@ fn three_on_two_cpus_all_get_on() {
 }
 
 #[test]
+fn three_of_one_session_on_two_cpus_all_get_on() {
+    // One has a CPU for itself, where no tick does anything: its session's share there must follow all
+    // the same.
+    let mut play = Play::flat(2);
+    let session = play.k.add_group(1024, None);
+    let all = CpuSet::first(2);
+    let threads: Vec<_> = (0..3)
+        .map(|_| play.add_to(Does::Hog, session, &all))
+        .collect();
+    play.until(20 * S);
+    for t in threads {
+        let share = play.of(t).run_ns as f64 / (20 * S) as f64;
+        assert!((0.60..0.73).contains(&share), "{share}");
+    }
+}
+
+#[test]
 fn smt_siblings_slow_each_other_and_are_avoided() {
     let machine = free(synthetic("[numa] package:1 l3:1 core:2 pu:2", "smt = 0.6"));
     let mut play = Play::on(&machine);

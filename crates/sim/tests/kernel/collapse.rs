@@ -71,8 +71,9 @@ fn a_spinning_team_collapses_beside_a_hog_and_most_beside_one_of_another_session
     let same = takes_ns(Neighbour::SameSession, true);
     let own = takes_ns(Neighbour::OwnSession, true);
     let blocking = takes_ns(Neighbour::OwnSession, false);
-    // Every second tick is the hog's, and the other one spins meanwhile.
-    assert!(near(same, 2 * alone, 5), "{same} {alone}");
+    // Every second tick is the hog's, and the other one spins meanwhile; while balancing has both on one CPU,
+    // each spins in its slice.
+    assert!((2 * alone..4 * alone).contains(&same), "{same} {alone}");
     // The hog weighs as much as both: balancing puts them on one CPU, where each spins in its slice.
     assert!(own > 10 * same, "{own} {same}");
     assert!(blocking < own / 5, "{blocking} {own}");

@@ -143,6 +143,34 @@ fn waking_costs_the_waker_and_an_idle_cpu_takes_a_while() {
 }
 
 #[test]
+fn a_cpu_that_has_napped_is_awake_sooner_and_its_interrupt_costs_the_waker() {
+    let mut machine = SimMachine::flat(2);
+    machine.costs.idle_wake_ns = 50_000;
+    machine.costs.nap_wake_ns = 8_000;
+    machine.costs.nap_ns = MS;
+    machine.costs.idle_ipi_ns = 7_000;
+    for (idle_ns, latency_ns) in [(MS / 2, 8_000), (2 * MS, 50_000)] {
+        let mut k = Kernel::new(&machine, 1);
+        let (a, b) = (spawn(&mut k), spawn(&mut k));
+        for _ in 0..2 {
+            match k.next(S) {
+                Some(Event::Ready(t)) if t == a => k.run(a, idle_ns),
+                _ => k.block(b, Why::Futex),
+            }
+        }
+        assert_eq!(k.next(S), Some(Event::Ready(a)));
+        let woken = k.now();
+        k.wake(b, Some(a));
+        k.run(a, MS);
+        assert_eq!(k.next(S), Some(Event::Ready(b)));
+        assert_eq!(k.now(), woken + latency_ns);
+        k.block(b, Why::Futex);
+        assert_eq!(k.next(S), Some(Event::Ready(a)));
+        assert_eq!(k.now(), woken + MS + machine.costs.wake_ns + 7_000);
+    }
+}
+
+#[test]
 fn a_wake_up_finds_an_idle_cpu_of_the_same_cache() {
     let machine = free(synthetic("package:2 [numa] l3:1 core:2 pu:1", ""));
     let mut play = Play::on(&machine);
