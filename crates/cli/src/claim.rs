@@ -44,7 +44,7 @@ fn cpus(text: &str) -> Result<Cpus, String> {
 }
 
 pub(crate) fn run(args: ClaimArgs) -> Result<ExitCode> {
-    let folder = Folder::of_user()?;
+    let folder = status::serving(&Folder::of_user()?);
     let before = program(&folder, args.pid)?;
     if args.release {
         corewise_manager::override_claim(&folder, args.pid, 0, Vec::new())?;

@@ -11,6 +11,7 @@ mod output;
 mod policy;
 mod report;
 mod run;
+mod simulate;
 mod status;
 mod tune;
 
@@ -42,6 +43,8 @@ enum Subcommands {
     Manage(manage::ManageArgs),
     /// Try a policy that is a script
     Policy(policy::PolicyArgs),
+    /// Run a scenario on a simulated machine: a policy, programs as data, virtual time
+    Simulate(simulate::SimulateArgs),
     /// Show the machine: CPUs, what limits them, what can be sensed and set
     Machine(machine::MachineArgs),
     /// Show or forget past results
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Subcommands::Claim(args) => claim::run(args),
         Subcommands::Manage(args) => manage::run(args),
         Subcommands::Policy(args) => policy::run(args),
+        Subcommands::Simulate(args) => simulate::run(args),
         Subcommands::Machine(args) => machine::run(args),
         Subcommands::History(args) => history::run(args),
         Subcommands::Completions(args) => completions::run(&args, Cli::command()),

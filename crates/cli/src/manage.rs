@@ -4,12 +4,13 @@
 use anyhow::Result;
 use clap::Args;
 use corewise_manager::{Options, PolicyChoice};
-use corewise_wire::Folder;
+use corewise_wire::{Folder, System};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Manage this user's programs in the foreground, until stopped: decide which CPUs and how many
-/// threads each may use. `corewise run` starts a manager by itself where none runs.
+/// threads each may use. `corewise run` starts a manager by itself where none runs. Root's manager is the
+/// system's: every user's programs may join it, and users' managers manage within what it grants them.
 #[derive(Args, Debug)]
 pub(crate) struct ManageArgs {
     /// The policy: a built-in one by its name, or a script's file
@@ -40,8 +41,12 @@ pub(crate) fn run(args: ManageArgs) -> Result<ExitCode> {
     // answers only once we do.
     let passed = std::env::var_os("LISTEN_FDS").is_some();
     if passed || crate::status::status(&folder)?.is_none() {
+        let system = System::of_environment();
+        // It is root's, and ours: so we are root.
+        let everyone = system.folder().is_some() && system.is_at(&folder);
         eprintln!(
-            "corewise: managing with the policy {}, in {}",
+            "corewise: managing {}with the policy {}, in {}",
+            if everyone { "for every user " } else { "" },
             args.policy,
             folder.path().display()
         );

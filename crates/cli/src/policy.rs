@@ -104,8 +104,14 @@ fn history(file: Option<&Path>) -> Result<Vec<Entry>, String> {
     };
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let is_header = index == 0 && serde_json::from_str::<Header>(line).is_ok();
-        if line.trim().is_empty() || is_header {
+        if index == 0
+            && let Ok(header) = serde_json::from_str::<Header>(line)
+        {
+            // Who was there already when this part of a journal began.
+            entries.extend(header.known.iter().flat_map(|known| known.history()));
+            continue;
+        }
+        if line.trim().is_empty() {
             continue;
         }
         match serde_json::from_str(line) {

@@ -4,8 +4,9 @@ use crate::output;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
-use corewise_wire::Folder;
+use corewise_wire::{Folder, System};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -52,12 +53,22 @@ pub(crate) fn run(args: StatusArgs) -> Result<ExitCode> {
 }
 
 fn shown(folder: &Folder, as_json: bool) -> Result<String> {
-    let status = status(folder)?;
+    let status = status(&serving(folder))?;
     Ok(match (as_json, status) {
         (true, status) => format!("{}\n", status.unwrap_or_else(nobody)),
         (false, Some(status)) => text(&status),
         (false, None) => format!("no manager runs in {}\n", folder.path().display()),
     })
+}
+
+/// Where the manager of this user's programs is: their own, or the system's where they have none.
+pub(crate) fn serving(own: &Folder) -> Folder {
+    let listens = |folder: &Folder| corewise_wire::connect(folder).is_ok();
+    if listens(own) {
+        return own.clone();
+    }
+    let system = System::beside_own().and_then(|system| system.folder());
+    system.filter(listens).unwrap_or_else(|| own.clone())
 }
 
 /// What the manager says; `None` where none runs.
@@ -78,6 +89,7 @@ fn nobody() -> Value {
 fn text(status: &Value) -> String {
     let policy = status["policy"].as_str().unwrap_or("unknown");
     let mut text = format!("{}\n", machine_line(status, policy));
+    text.extend(bounds(status).map(|bounds| format!("{bounds}\n")));
     let none = Vec::new();
     let programs = status["programs"].as_array().unwrap_or(&none);
     if programs.is_empty() {
@@ -108,12 +120,28 @@ fn machine_line(status: &Value, policy: &str) -> String {
     line
 }
 
-/// A row for each program.
+/// What bounds the manager itself: what root's has granted to it.
+fn bounds(status: &Value) -> Option<String> {
+    let outer = &status["outer"];
+    let cpus = cpu_list(&outer["cpus"])?;
+    let threads = match outer["threads"].as_u64()? {
+        1 => "1 thread".to_owned(),
+        n => format!("{n} threads"),
+    };
+    Some(format!(
+        "within what the system's manager grants: CPUs {cpus}, {threads}"
+    ))
+}
+
+/// A row for each program; whose it is where there are several users' programs.
 pub(crate) fn table(programs: &[Value]) -> String {
+    let users: BTreeSet<u64> = programs.iter().filter_map(|p| p["user"].as_u64()).collect();
+    let several = users.len() > 1;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let titles = ["PID", "NAME", "CPUS", "GRANTED", "HAS", "COULD USE", "USES"];
-    table.set_header(titles.map(output::bold));
+    let of_several = several.then_some("USER");
+    table.set_header(titles.into_iter().chain(of_several).map(output::bold));
     for program in programs {
         let claim = &program["claim"];
         let mut cpus = cpu_list(&claim["cpus"]).unwrap_or_else(|| "-".to_owned());
@@ -121,7 +149,7 @@ pub(crate) fn table(programs: &[Value]) -> String {
             cpus.push_str(" (set by hand)");
         }
         let uses = program["uses"].as_f64();
-        table.add_row([
+        let mut row = vec![
             number(&program["pid"]),
             program["name"].as_str().unwrap_or("?").to_owned(),
             cpus,
@@ -129,9 +157,11 @@ pub(crate) fn table(programs: &[Value]) -> String {
             positive(&program["threads"]),
             positive(&program["could_use"]),
             uses.map_or("-".to_owned(), |uses| format!("{uses:.2}")),
-        ]);
+        ];
+        row.extend(several.then(|| number(&program["user"])));
+        table.add_row(row);
     }
-    for index in [0, 3, 4, 5, 6] {
+    for index in [0, 3, 4, 5, 6, 7] {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -188,6 +218,28 @@ mod tests {
             .collect();
         assert_eq!(rows[2], ["12", "sort", "0-1,3", "3", "4", "-", "1.50"]);
         assert_eq!(rows[3][..3], ["13", "new", "-"]);
+    }
+
+    #[test]
+    fn whose_programs_they_are_is_shown_where_there_are_several_users() {
+        let program = |user: u32| json!({"pid": 12, "name": "sort", "user": user});
+        let one = table(&[program(0), program(0)]);
+        assert!(!one.contains("USER"), "{one}");
+        let two = table(&[program(0), program(1000)]);
+        assert!(two.contains("USER") && two.contains("1000"), "{two}");
+    }
+
+    #[test]
+    fn what_bounds_the_manager_is_shown() {
+        let outer = json!({"program": 3, "cpus": [0, 1, 4], "threads": 1});
+        let bounded = json!({"policy": "balanced", "programs": [], "outer": outer});
+        let said = text(&bounded);
+        assert!(
+            said.contains("system's manager grants: CPUs 0-1,4, 1 thread\n"),
+            "{said}"
+        );
+        let free = json!({"policy": "balanced", "programs": [], "outer": null});
+        assert!(!text(&free).contains("system"), "{free}");
     }
 
     #[test]

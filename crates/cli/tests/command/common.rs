@@ -80,6 +80,8 @@ impl Place {
             .current_dir(self.path())
             .env("COREWISE_HISTORY", self.history())
             .env("COREWISE_RUNTIME_DIR", self.runtime())
+            // Whatever else runs on this machine.
+            .env("COREWISE_SYSTEM_DIR", "/nonexistent")
             .env_remove("COREWISE_RUN")
             .env_remove("OMP_NUM_THREADS")
             .stdin(std::process::Stdio::null());

@@ -5,4 +5,5 @@ mod common;
 mod managed;
 mod policy;
 mod run;
+mod simulate;
 mod tune;
