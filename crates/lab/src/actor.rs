@@ -13,6 +13,8 @@
 //! - `member`: joins, and stays until its input ends.
 //! - `intruder SOCKET PID`: tries to read and to change the claim of another user's program, and says in
 //!   how many ways it could.
+//! - `play FILE THREADS LOOPS_PER_MS`: does what a program's description says
+//!   ([`crate::simulated::real::player`]).
 //!
 //! Work is loops, not CPU time: [`loops_per_ms`] says how many make a millisecond here.
 
@@ -81,6 +83,7 @@ fn play(words: &[String]) -> Result<()> {
         Some("reader") => managed::reader(words.get(1).is_some_and(|w| w == "sleeping")),
         Some("reads") => managed::reads(),
         Some("member") => managed::member(),
+        Some("play") => print(&crate::simulated::real::player::part(&words[1..])?),
         Some("intruder") => {
             let socket = words.get(1).context("an argument is missing")?;
             managed::intruder(Path::new(socket), i32::try_from(number(2)?)?)

@@ -22,6 +22,7 @@ pub mod catalogue_check;
 pub mod manage;
 pub mod probes_harmless;
 pub mod readings;
+pub mod simulated;
 pub mod tune_real;
 
 use experiment::Experiment;
@@ -67,6 +68,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "survive",
         about: "whether anything is lost when managers and programs are killed, or talk nonsense",
         run: manage::survive::run,
+    },
+    Experiment {
+        name: "sim-real",
+        about: "what the simulated world says of this machine, against this machine",
+        run: simulated::real::run,
+    },
+    Experiment {
+        name: "sim-neighbour",
+        about: "why spinning collapses beside a busy neighbour, simulated on 2, 8 and 24 CPUs",
+        run: simulated::neighbour::run,
+    },
+    Experiment {
+        name: "sim-policy",
+        about: "policies, built in and as scripts, on a thousand random simulated scenarios",
+        run: simulated::policy::run,
+    },
+    Experiment {
+        name: "sim-speed",
+        about: "how long simulating takes, and what an event costs by the number of threads",
+        run: simulated::speed::run,
     },
     Experiment {
         name: "programs",

@@ -1,0 +1,6 @@
+//! The experiments about the simulated world.
+
+pub mod neighbour;
+pub mod policy;
+pub mod real;
+pub mod speed;
