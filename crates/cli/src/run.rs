@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use corewise_decide::setting::Setting;
 use corewise_launch::run::RunOptions;
+use corewise_launch::template::TemplateError;
 use corewise_launch::{Outcome, Status};
 use corewise_local::advise::{Advice, AdviseError, Advisor, Source};
 use serde_json::json;
@@ -56,6 +57,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         // A program that fails in a probe may still do what its user wants: it is theirs to see.
         Err(AdviseError::Probe(error)) => {
             eprintln!("corewise: not tuned: {error}");
+            None
+        }
+        // An interpreter, of which only a probe could show that it loads no runtime.
+        Err(AdviseError::Template(error @ TemplateError::NoKnob { .. })) => {
+            warnings.push(format!("not tuned: {error}"));
             None
         }
         Err(AdviseError::FixedByUser { what, threads }) => {

@@ -231,8 +231,9 @@ impl Advisor {
     /// Searches, and remembers the result.
     ///
     /// # Errors
-    /// Without a sandbox (unless it is waived), when the user's settings leave nothing to search, and
-    /// when the program fails in its first probe.
+    /// Without a sandbox (unless it is waived), when the user's settings leave nothing to search, when the
+    /// program fails in its first probe, and when a probe shows that there is no way to set the number of
+    /// its threads.
     pub fn tune(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
         self.check_free()?;
         let sandbox = self.sandbox()?;
@@ -257,8 +258,10 @@ impl Advisor {
         )
         .within(within);
         let tuned = tune(search.as_mut(), &mut prober, self.request.limits, progress)?;
-        self.memory.remember(&tuned);
         self.detected = tuned.detected.clone();
+        // What the program loaded may have shown that it cannot be told a number: then nothing was found.
+        self.resolve(tuned.choice.setting)?;
+        self.memory.remember(&tuned);
         Ok(Advice {
             choice: tuned.choice.clone(),
             source: Source::Tuned(Box::new(tuned)),

@@ -167,6 +167,30 @@ fn the_number_that_the_user_fixed_is_the_users() {
 }
 
 #[test]
+fn an_interpreter_that_turns_out_to_load_no_runtime_runs_as_it_is() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    if std::process::Command::new("/usr/bin/python3")
+        .arg("-V")
+        .output()
+        .is_err()
+    {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    // Two processes at work: parallel, and nothing of it can be told a number of threads.
+    let script = "import os, time\nchild = os.fork()\nbegan = time.time()\n\
+                  while time.time() - began < 1.5: pass\n\
+                  if child: os.wait(); print('done')";
+    let output = Place::new().corewise(&["run", "--", "/usr/bin/python3", "-c", script]);
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said.trim(), "done", "{output:?}");
+    assert!(stderr(&output).contains("not tuned"), "{output:?}");
+}
+
+#[test]
 fn share_uses_only_cpus_that_are_idle() {
     if !sandbox_or_skip() {
         return;
