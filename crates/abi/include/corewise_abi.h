@@ -62,7 +62,7 @@ struct corewise_claim_page {
     struct corewise_page_header header;
     int32_t manager_pid;        /*  16  as the manager's own PID namespace numbers it */
     uint32_t state;             /*  20  enum corewise_state */
-    uint64_t reserved[5];       /*  24  zero */
+    uint32_t keeper[10];        /*  24  a robust mutex, held by who keeps the page; zero: by other means */
     uint64_t word;              /*  64  generation in the upper half, threads in the lower */
     uint32_t wake;              /*  72  the generation again: the futex word (shared, not private) */
     uint32_t reserved_line[13]; /*  76  zero */
@@ -92,6 +92,7 @@ COREWISE_ASSERT_(offsetof(struct corewise_page_header, size) == 6);
 COREWISE_ASSERT_(offsetof(struct corewise_page_header, features) == 8);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, manager_pid) == 16);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, state) == 20);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, keeper) == 24);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, word) == 64);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, wake) == 72);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, sequence) == 128);

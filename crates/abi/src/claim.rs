@@ -6,6 +6,12 @@ use crate::{PAGE_BYTES, PageHeader};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CWcl");
 
+/// Length of a keeper's mutex in words: a `pthread_mutex_t` of 40 bytes.
+pub const KEEPER_WORDS: usize = 10;
+
+/// `FUTEX_OWNER_DIED`: what the kernel sets in the futex of a robust mutex when its owner is gone.
+const OWNER_DIED: u32 = 0x4000_0000;
+
 /// Who stands behind a claim page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -33,7 +39,9 @@ pub struct ClaimPage {
     header: PageHeader,
     manager_pid: AtomicI32,
     state: AtomicU32,
-    _reserved: [AtomicU64; 5],
+    /// A robust mutex of the C library's, held as long as its owner keeps the page; zeroes where the page
+    /// is kept by other means (a connection that ends). Its first word is the futex.
+    keeper: [AtomicU32; KEEPER_WORDS],
     /// Generation in the upper half, threads in the lower: what is read before every piece of work
     /// has its own cache line.
     word: AtomicU64,
@@ -59,6 +67,7 @@ impl ClaimPage {
         let own = [
             ("manager_pid", core::mem::offset_of!(ClaimPage, manager_pid)),
             ("state", core::mem::offset_of!(ClaimPage, state)),
+            ("keeper", core::mem::offset_of!(ClaimPage, keeper)),
             ("word", core::mem::offset_of!(ClaimPage, word)),
             ("wake", core::mem::offset_of!(ClaimPage, wake)),
         ];
@@ -73,7 +82,7 @@ impl ClaimPage {
             header: PageHeader::new(),
             manager_pid: AtomicI32::new(0),
             state: AtomicU32::new(0),
-            _reserved: core::array::from_fn(|_| AtomicU64::new(0)),
+            keeper: core::array::from_fn(|_| AtomicU32::new(0)),
             word: AtomicU64::new(0),
             wake: AtomicU32::new(0),
             _reserved_line: core::array::from_fn(|_| AtomicU32::new(0)),
@@ -106,6 +115,26 @@ impl ClaimPage {
             2 => State::Ended,
             _ => State::Waiting,
         }
+    }
+
+    /// Where whoever keeps the page has a robust mutex, for those who have no connection to tell them of
+    /// its end: the kernel marks it when the owner dies, however it dies (robust futexes, Linux 2.6.17).
+    pub fn keeper(&self) -> &[AtomicU32; KEEPER_WORDS] {
+        &self.keeper
+    }
+
+    /// Whether the page had a keeper who has died: then the claim does not bind. Costs a load.
+    #[inline]
+    pub fn keeper_has_died(&self) -> bool {
+        self.keeper[0].load(Ordering::Relaxed) & OWNER_DIED != 0
+    }
+
+    /// How many threads the claim allows, or `None` where no claim binds: nothing was granted, it was
+    /// ended, or its keeper has died. Costs three loads.
+    #[inline]
+    pub fn binding(&self) -> Option<u32> {
+        let binds = self.state() == State::Managed && !self.keeper_has_died();
+        binds.then(|| self.granted().threads.max(1))
     }
 
     /// Generation and number of threads: one load with acquire ordering, about a nanosecond.

@@ -4,9 +4,11 @@
 //!   which CPUs it may use now.
 //! - [`progress`]: the progress page, written by the program, read by the manager: what it has done
 //!   and could use.
+//! - [`reports`]: the reports page, written by the adapters in a program's processes, read by its local
+//!   manager: what follows the claim, and what it asked for.
 //! - [`message`]: messages on the socket, for what is rare.
 //!
-//! Both pages are one page of shared memory (a memfd whose size is sealed, so that neither side can
+//! Each is one page of shared memory (a memfd whose size is sealed, so that neither side can
 //! make the other fault). Their layout is fixed and only grows: a field keeps its offset, new ones
 //! come at the end, and the header's `size` says how much of a page its writer knows.
 //! `include/corewise_abi.h` says the same in C; a test compares every offset.
@@ -19,6 +21,7 @@ mod cpus;
 mod header;
 pub mod message;
 pub mod progress;
+pub mod reports;
 mod sync;
 
 pub use header::PageHeader;

@@ -5,6 +5,7 @@
 //! - [`Channel`]: one connection; a message is a packet, and may carry descriptors.
 //! - [`ClaimWriter`], [`ClaimReader`]: the claim page (manager to program) with its sleepers.
 //! - [`ProgressWriter`], [`ProgressReader`]: the progress page (program to manager).
+//! - [`Link`]: the pages between a local manager and the adapters in its program's processes.
 //! - [`join`]: how a program becomes a managed one; [`Joining`]: the same for who must not wait.
 //!
 //! Nobody is trusted: the other side may send any bytes and any descriptors, stop reading, or die at
@@ -14,6 +15,8 @@ mod channel;
 mod error;
 mod folder;
 mod join;
+mod keeper;
+mod link;
 mod mapped;
 mod pages;
 mod sys;
@@ -22,6 +25,7 @@ pub use channel::{Channel, Peer, Received};
 pub use error::Error;
 pub use folder::{Folder, System};
 pub use join::{Answer, Joined, Joining, Welcomed, connect, join};
+pub use link::Link;
 pub use pages::{ClaimReader, ClaimWriter, ProgressReader, ProgressWriter};
 
 pub use corewise_abi as abi;

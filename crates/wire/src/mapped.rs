@@ -20,15 +20,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use corewise_abi::claim::ClaimPage;
 use corewise_abi::progress::ProgressPage;
+use corewise_abi::reports::ReportsPage;
 
 /// The types that may be laid over a page: atomics only, no larger than a page.
 pub(crate) trait Page {}
 impl Page for ClaimPage {}
 impl Page for ProgressPage {}
+impl Page for ReportsPage {}
 
 const _: () = assert!(size_of::<ClaimPage>() <= PAGE_BYTES && align_of::<ClaimPage>() <= 4096);
 const _: () =
     assert!(size_of::<ProgressPage>() <= PAGE_BYTES && align_of::<ProgressPage>() <= 4096);
+const _: () = assert!(size_of::<ReportsPage>() <= PAGE_BYTES && align_of::<ReportsPage>() <= 4096);
 
 /// What a page of shared memory must be sealed against, so that it can be mapped without danger.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);

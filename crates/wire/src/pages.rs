@@ -34,25 +34,26 @@ impl ClaimWriter {
     /// few nanoseconds and a system call (a microsecond).
     pub fn grant(&mut self, threads: u32, cpus: impl IntoIterator<Item = u32>) -> u32 {
         let generation = self.page.grant(threads, cpus);
-        self.wake();
+        wake(&self.page);
         generation
     }
 
     /// Says that the manager has ended, and wakes those who sleep: the claim binds no longer.
     pub fn end(&mut self) {
         self.page.end();
-        self.wake();
-    }
-
-    fn wake(&self) {
-        // It can only fail for an address that is no memory. Not private: the sleepers are others.
-        let _ = futex::wake(self.page.futex(), futex::Flags::empty(), i32::MAX as u32);
+        wake(&self.page);
     }
 
     /// What the page says.
     pub fn page(&self) -> &ClaimPage {
         &self.page
     }
+}
+
+/// Wakes those who sleep until the next grant.
+pub(crate) fn wake(page: &ClaimPage) {
+    // It can only fail for an address that is no memory. Not private: the sleepers are others.
+    let _ = futex::wake(page.futex(), futex::Flags::empty(), i32::MAX as u32);
 }
 
 /// A claim page, as the program holds it: mapped read-only. Derefs to the page.
