@@ -1,0 +1,208 @@
+//! The adapter for GCC's OpenMP (libgomp), and for what else answers to its names.
+//!
+//! **The team of a region.** Every function that begins a region takes the number of threads as its third
+//! argument: 0 where the program leaves it to the runtime. Within a claim the region gets the claim's
+//! number instead, never more than the runtime would have taken. A number that the program demands (a
+//! `num_threads` clause) stays as it is, except for libraries on the list, or when the user wants it so.
+//! So do all numbers in a library that keeps data of its own in each thread: OpenMP promises that
+//! threadprivate data lives on from region to region if their numbers of threads are the same.
+//!
+//! **Within a region** whose loop has a dynamic schedule, the threads beyond the claim take no more
+//! pieces: which thread takes which piece was open anyway. They wait at the end of the loop.
+//!
+//! Reference: REEact (Wang et al.), section 3: adapting the number of threads; libgomp's ABI is that of
+//! GCC 4.9 to 15 (`libgomp.map`, versions GOMP_1.0 to GOMP_5.0).
+
+use crate::link;
+use crate::objects::{Handle, Library, Object, Objects};
+use corewise_abi::reports::adapters;
+use libc::{c_int, c_void};
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What we ask the runtime.
+const MAX_THREADS: usize = 0;
+const NUM_THREADS: usize = 1;
+const THREAD_NUM: usize = 2;
+const LEVEL: usize = 3;
+const ACTIVE_LEVEL: usize = 4;
+
+/// The functions that we know, each with its number: the index here.
+pub(crate) const NAMES: [&CStr; 31] = [
+    c"omp_get_max_threads",
+    c"omp_get_num_threads",
+    c"omp_get_thread_num",
+    c"omp_get_level",
+    c"omp_get_active_level",
+    // Regions: `entry` has the same numbers.
+    c"GOMP_parallel",
+    c"GOMP_parallel_start",
+    c"GOMP_parallel_reductions",
+    c"GOMP_parallel_sections",
+    c"GOMP_parallel_sections_start",
+    c"GOMP_parallel_loop_static",
+    c"GOMP_parallel_loop_static_start",
+    c"GOMP_parallel_loop_dynamic",
+    c"GOMP_parallel_loop_dynamic_start",
+    c"GOMP_parallel_loop_guided",
+    c"GOMP_parallel_loop_guided_start",
+    c"GOMP_parallel_loop_runtime",
+    c"GOMP_parallel_loop_runtime_start",
+    c"GOMP_parallel_loop_nonmonotonic_dynamic",
+    c"GOMP_parallel_loop_nonmonotonic_guided",
+    c"GOMP_parallel_loop_nonmonotonic_runtime",
+    c"GOMP_parallel_loop_maybe_nonmonotonic_runtime",
+    c"GOMP_teams_reg",
+    // Pieces of loops.
+    c"GOMP_loop_dynamic_next",
+    c"GOMP_loop_guided_next",
+    c"GOMP_loop_nonmonotonic_dynamic_next",
+    c"GOMP_loop_nonmonotonic_guided_next",
+    c"GOMP_loop_ull_dynamic_next",
+    c"GOMP_loop_ull_guided_next",
+    c"GOMP_loop_ull_nonmonotonic_dynamic_next",
+    c"GOMP_loop_ull_nonmonotonic_guided_next",
+];
+
+static CALLERS: Objects = Objects::new(&NAMES);
+
+/// Whether the user wants numbers changed that programs demand; read when the process begins.
+static OVERRIDE: AtomicU32 = AtomicU32::new(0);
+
+/// The variable by which the local manager hands the user's wish on.
+const OVERRIDE_VARIABLE: &CStr = c"COREWISE_OVERRIDE_CLAUSES";
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static READ: extern "C" fn() = read_wish;
+
+extern "C" fn read_wish() {
+    // SAFETY: a string that ends with a zero; the program has not begun.
+    let wish = unsafe { libc::getenv(OVERRIDE_VARIABLE.as_ptr()) };
+    OVERRIDE.store(u32::from(!wish.is_null()), Ordering::Relaxed);
+}
+
+/// Where to go on, and with which number of threads.
+#[repr(C)]
+pub(crate) struct Jump {
+    /// The real function.
+    target: *mut c_void,
+    /// Its third argument.
+    threads: usize,
+}
+
+/// A region begins: `body` is the function that its threads will run, `demanded` the number of threads
+/// that was passed.
+///
+/// Costs some 20 ns, most of them the questions to the runtime; nothing is asked of it where no page leads.
+pub(crate) extern "C" fn region(function: usize, body: usize, demanded: usize) -> Jump {
+    let unchanged = |target| Jump {
+        target,
+        threads: demanded,
+    };
+    let Some(caller) = CALLERS.of(body) else {
+        return unchanged(unkept(function, body));
+    };
+    let target = caller.function(function);
+    // The number is an unsigned int; what is above it in the register means nothing.
+    let number = demanded as u32;
+    if number == 1 {
+        return unchanged(target);
+    }
+    let Some(report) = link::report() else {
+        return unchanged(target);
+    };
+    let asked = match number {
+        0 => ask(caller, MAX_THREADS).unwrap_or(1),
+        number => number,
+    };
+    let given = match link::limit() {
+        Some(limit) => asked.min(within(caller, limit)),
+        None => asked,
+    };
+    let adapters = report.adapters.load(Ordering::Relaxed);
+    if adapters & adapters::LIBGOMP == 0 {
+        report
+            .adapters
+            .fetch_or(adapters::LIBGOMP, Ordering::Relaxed);
+    }
+    if given < asked && !may_change(caller, number != 0) {
+        report.demanded.fetch_add(1, Ordering::Relaxed);
+        return unchanged(target);
+    }
+    report.note(asked, given);
+    Jump {
+        target,
+        threads: match given < asked {
+            true => given as usize,
+            false => demanded,
+        },
+    }
+}
+
+/// A thread asks for the next piece of a loop with a dynamic schedule. Null: there is none for it.
+pub(crate) extern "C" fn next_piece(function: usize, caller: usize) -> *mut c_void {
+    let Some(object) = CALLERS.of(caller) else {
+        return unkept(function, caller);
+    };
+    let target = object.function(function);
+    let Some(limit) = link::limit() else {
+        return target;
+    };
+    let beyond = ask(object, THREAD_NUM).is_some_and(|number| number >= limit.max(1));
+    // Of teams within teams the outer ones are what the claim counts.
+    match beyond && ask(object, LEVEL) == Some(1) {
+        true => null_mut(),
+        false => target,
+    }
+}
+
+/// What a claim of `limit` threads allows a region that the calling thread begins: all of it, or, within
+/// another region, its share.
+fn within(caller: &Object, limit: u32) -> u32 {
+    match ask(caller, ACTIVE_LEVEL) {
+        Some(0) | None => limit,
+        Some(_) => limit / ask(caller, NUM_THREADS).unwrap_or(1).max(1),
+    }
+    .max(1)
+}
+
+fn may_change(caller: &Object, demanded: bool) -> bool {
+    let safe = !demanded && caller.keeps_thread_data.load(Ordering::Relaxed) == 0;
+    safe || caller.listed.load(Ordering::Relaxed) != 0 || OVERRIDE.load(Ordering::Relaxed) != 0
+}
+
+/// Asks the caller's runtime one of `omp_get_...`.
+#[inline]
+fn ask(caller: &Object, question: usize) -> Option<u32> {
+    let function = caller.function(question);
+    if function.is_null() {
+        return None;
+    }
+    // SAFETY: functions of these names take nothing and return an int, by OpenMP's own definition.
+    let function: extern "C" fn() -> c_int = unsafe { std::mem::transmute(function) };
+    u32::try_from(function()).ok()
+}
+
+/// The real function for a caller of whom nothing can be kept.
+#[cold]
+fn unkept(function: usize, caller: usize) -> *mut c_void {
+    let Some(name) = NAMES.get(function) else {
+        return null_mut();
+    };
+    match Library::at(caller) {
+        Some(library) => library.open().function(name),
+        None => Handle::of_program().function(name),
+    }
+}
+
+/// What is left to do when a region's function is nowhere to be found: nobody could have called it.
+pub(crate) extern "C" fn nowhere() -> ! {
+    const WHAT: &[u8] = b"corewise: an OpenMP function was called of which no library is loaded\n";
+    // SAFETY: plain bytes; and nothing can be gone on with.
+    unsafe {
+        libc::write(2, WHAT.as_ptr().cast(), WHAT.len());
+        libc::abort()
+    }
+}

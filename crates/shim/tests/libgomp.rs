@@ -1,0 +1,189 @@
+//! An OpenMP program that nobody changed, compiled by the system's compiler, with the adapters preloaded.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Built, Program, build};
+use corewise_wire::Link;
+use std::sync::atomic::Ordering;
+
+fn program() -> Built {
+    build("regions.cpp", &[])
+}
+
+#[test]
+fn a_region_has_the_claims_threads_and_never_more_than_its_own() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    assert_eq!(program.ask("region"), "4", "no claim binds");
+    for (claim, expected) in [(1, "1"), (3, "3"), (2, "2"), (16, "4"), (4, "4")] {
+        link.grant(claim, []);
+        assert_eq!(program.ask("region"), expected, "a claim of {claim}");
+    }
+    link.grant(1, []);
+    link.release();
+    assert_eq!(program.ask("region"), "4", "the claim has ended");
+    assert_eq!(program.ask("max"), "4", "the program is not told");
+}
+
+#[test]
+fn a_loop_gives_the_same_result_with_every_claim() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    for claim in 1..=5 {
+        link.grant(claim, []);
+        let expected = format!("{} {}", claim.min(4), 1000 * 999 / 2);
+        assert_eq!(program.ask("loop 1000"), expected);
+    }
+}
+
+#[test]
+fn a_number_that_the_program_demands_is_left_alone() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(1, []);
+    assert_eq!(program.ask("clause 3"), "3");
+    let report = link.reports().taken().next().unwrap();
+    assert_eq!(report.demanded.load(Ordering::Relaxed), 1);
+    assert_eq!(program.ask("clause 1"), "1");
+}
+
+#[test]
+fn the_user_may_have_demanded_numbers_changed() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let variables = [("COREWISE_OVERRIDE_CLAUSES", "1")];
+    let mut program = Program::start_with(&built, &link, 4, &variables);
+    link.grant(2, []);
+    assert_eq!(program.ask("clause 3"), "2");
+}
+
+#[test]
+fn a_library_on_the_list_follows_also_where_it_demands() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let listed = common::library("lib_lightgbm.so");
+    let other = common::library("libother.so");
+    let mut program = Program::start(&built, &link, 4);
+    for claim in [1, 2] {
+        link.grant(claim, []);
+        let listed = program.ask(&format!("library {} 3", listed.file.display()));
+        assert_eq!(listed, format!("{claim} {claim}"));
+        // Loaded where the first one was.
+        let other = program.ask(&format!("library {} 3", other.file.display()));
+        assert_eq!(other, format!("{claim} 3"));
+    }
+}
+
+#[test]
+fn libraries_that_come_and_go_are_followed() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let library = common::library("libother.so");
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(2, []);
+    for _ in 0..600 {
+        let answer = program.ask(&format!("library {} 1", library.file.display()));
+        assert_eq!(answer, "2 1");
+    }
+}
+
+#[test]
+fn a_program_that_keeps_data_in_its_threads_is_left_alone() {
+    let link = Link::create().unwrap();
+    let built = build("regions.cpp", &["-DKEEPS_THREAD_DATA"]);
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(2, []);
+    assert_eq!(program.ask("region"), "4");
+}
+
+#[test]
+fn regions_within_regions_share_the_claim() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(4, []);
+    assert_eq!(program.ask("nested"), "4 1");
+    link.grant(1, []);
+    assert_eq!(program.ask("nested"), "1 1");
+}
+
+#[test]
+fn a_dynamic_loop_becomes_smaller_within_its_region() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(4, []);
+    program.say("dynamic 200");
+    assert_eq!(program.heard(), "started");
+    link.grant(1, []);
+    let answer = program.ask("go");
+    let numbers: Vec<i64> = answer.split(' ').map(|n| n.parse().unwrap()).collect();
+    assert_eq!(numbers[..2], [4, 200 * 199 / 2], "{answer}");
+    // Each of the three others may have been at a piece when the claim became smaller.
+    assert!(numbers[2] <= 3, "{answer}");
+}
+
+#[test]
+fn exceptions_ends_and_cancellation_pass_through() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    for claim in [1, 3] {
+        link.grant(claim, []);
+        assert_eq!(program.ask("throw 6"), "caught 7");
+        assert_eq!(program.ask("exit"), "joined");
+        assert_eq!(program.ask("cancel"), "joined");
+        assert_eq!(program.ask("region"), claim.to_string());
+    }
+}
+
+#[test]
+fn a_forked_child_follows_too() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(2, []);
+    assert_eq!(program.ask("fork"), "2");
+    assert_eq!(program.ask("region"), "2");
+}
+
+#[test]
+fn what_regions_asked_for_is_told() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    program.ask("region");
+    link.grant(3, []);
+    program.ask("region");
+    let report = link.reports().taken().next().unwrap();
+    assert_eq!(report.pid.load(Ordering::Relaxed), program.pid());
+    assert_eq!(report.asked.load(Ordering::Relaxed), 4);
+    assert_eq!(report.given.load(Ordering::Relaxed), 3);
+    assert_eq!(report.occasions.load(Ordering::Relaxed), 2);
+    assert_eq!(report.shrunk.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn pages_that_are_not_there_change_nothing() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let (_, value) = link.variable().unwrap();
+    let mut others = vec![String::new(), "1:2:3".into(), "x".repeat(5000)];
+    // Another file than the one that was meant; a descriptor that is none; a process that is none.
+    let fields: Vec<&str> = value.split(':').collect();
+    others.push(format!("{}:{}:1:{}:1", fields[0], fields[1], fields[3]));
+    others.push(format!(
+        "{}:9999:{}:9999:{}",
+        fields[0], fields[2], fields[4]
+    ));
+    others.push(format!("0:{}", fields[1..].join(":")));
+    link.grant(1, []);
+    for other in others {
+        let mut program = Program::start_with(&built, &link, 4, &[("COREWISE_LINK", &other)]);
+        assert_eq!(program.ask("region"), "4", "{other:.40}");
+    }
+}
