@@ -1,5 +1,6 @@
 //! Starts programs: finds them, runs them as probes that leave no trace, or for real.
 
+pub mod adapters;
 pub mod command;
 mod exec;
 mod outcome;

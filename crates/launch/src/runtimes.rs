@@ -99,6 +99,9 @@ pub struct Detected {
     pub set_id: bool,
     /// Built for another architecture; its name.
     pub foreign: Option<String>,
+    /// Why no library of ours may be preloaded into it, where nothing above says so.
+    #[serde(default)]
+    pub no_preload: Option<String>,
 }
 
 /// Which knobs a detected program offers through its runtimes.
@@ -152,11 +155,16 @@ pub fn detect_in(program: &Path, environment: &Environment) -> Detected {
     };
     detected.is_static = elf.is_static;
     detected.foreign = elf.foreign();
+    detected.no_preload = elf.no_preload();
     let library_path = environment
         .get(std::ffi::OsStr::new("LD_LIBRARY_PATH"))
         .filter(|_| !detected.set_id);
     for library in libraries::needed(&executable, &elf, library_path.map(OsString::as_os_str)) {
         detected.add_library(&library);
+        if let Some(sanitizer) = sanitizer(&library) {
+            let why = format!("{sanitizer} must be the first library that is loaded into it");
+            detected.no_preload = detected.no_preload.or(Some(why));
+        }
     }
     if let Some(preloads) = environment
         .get(std::ffi::OsStr::new("LD_PRELOAD"))
@@ -334,6 +342,19 @@ impl Detected {
         }
         any
     }
+}
+
+/// The sanitizer whose runtime a library is.
+fn sanitizer(path: &Path) -> Option<&'static str> {
+    let name = path.file_name()?.to_string_lossy();
+    let known = [
+        ("libasan.so", "AddressSanitizer"),
+        ("libhwasan.so", "HWAddressSanitizer"),
+        ("libtsan.so", "ThreadSanitizer"),
+        ("liblsan.so", "LeakSanitizer"),
+    ];
+    let found = known.iter().find(|(stem, _)| name.starts_with(stem))?;
+    Some(found.1)
 }
 
 fn is_elf(path: &Path) -> bool {

@@ -25,6 +25,8 @@ pub(super) struct Elf {
     pub(super) class64: bool,
     /// Asks for no dynamic loader and needs no library.
     pub(super) is_static: bool,
+    /// The dynamic loader that it asks for.
+    pub(super) loader: Option<String>,
     /// `DT_NEEDED`, in order.
     pub(super) needed: Vec<String>,
     /// `DT_RPATH` (`$ORIGIN` not yet replaced).
@@ -48,6 +50,17 @@ impl Elf {
             elf::ELFCLASS32 => parse::<elf::FileHeader32<Endianness>, _>(&cache),
             _ => None,
         }
+    }
+
+    /// Why no library of ours may be preloaded into it.
+    pub(super) fn no_preload(&self) -> Option<String> {
+        if !self.class64 {
+            return Some("it is a 32-bit program".into());
+        }
+        let loader = self.loader.as_deref()?;
+        loader.contains("ld-musl").then(|| {
+            "its C library is musl, whose loader ends a program for a library of another".into()
+        })
     }
 
     /// Whether this machine's kernel runs it without an emulator, as far as the header tells.
@@ -94,6 +107,8 @@ where
     for segment in segments {
         if segment.p_type(endian) == elf::PT_INTERP {
             has_loader = true;
+            let name = segment.interpreter(endian, data).ok().flatten();
+            found.loader = name.map(|name| String::from_utf8_lossy(name).into_owned());
         }
         let Ok(Some(entries)) = segment.dynamic(endian, data) else {
             continue;
