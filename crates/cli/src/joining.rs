@@ -1,7 +1,7 @@
 //! How the program of `corewise run` comes under management, and what is said of it afterwards.
 
 use corewise_launch::command::Command;
-use corewise_local::outside::{Managed, Outside, Program};
+use corewise_local::outside::{Adapters, Followed, Managed, Outside, Program};
 use corewise_wire::Folder;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -37,7 +37,13 @@ pub(crate) fn marked(command: Command, alone: bool) -> Command {
 
 impl Joining {
     /// Starts managing a program that runs. Fails open, and takes no time of the program's.
-    pub(crate) fn start(pid: i32, command: &Command, threads: u32, alone: bool) -> Joining {
+    pub(crate) fn start(
+        pid: i32,
+        command: &Command,
+        threads: u32,
+        alone: bool,
+        adapters: Option<Adapters>,
+    ) -> Joining {
         if alone {
             return Joining::Not("--alone was given".to_owned());
         }
@@ -58,7 +64,7 @@ impl Joining {
             corewise_manager::start_on_demand(folder, &command).map_err(|e| e.to_string())
         };
         let program = Program::rigid(pid, name, threads);
-        match Outside::start(program, folder, Box::new(manager)) {
+        match Outside::start(program, folder, Box::new(manager), adapters) {
             Some(outside) => Joining::Outside(outside, asked),
             None => Joining::Not("no thread can be started to manage it".to_owned()),
         }
@@ -92,8 +98,14 @@ impl Joined {
             1 => "1 claim".to_owned(),
             n => format!("{n} claims"),
         };
+        let followed = self
+            .managed
+            .followed
+            .as_ref()
+            .map(followed)
+            .unwrap_or_default();
         match (&self.managed.why_not, self.managed.program) {
-            (None, Some(_)) => format!("Managed: {claims}."),
+            (None, Some(_)) => format!("Managed: {claims}{followed}."),
             (Some(why), Some(_)) => format!("Managed at first ({claims}), then not: {why}."),
             (Some(why), None) => format!("Not managed: {why}."),
             (None, None) => "Not managed.".to_owned(),
@@ -107,8 +119,26 @@ impl Joined {
             "program": self.managed.program,
             "claims": self.managed.claims,
             "why_not": self.managed.why_not,
+            "followed": self.managed.followed,
         })
     }
+}
+
+/// What its runtimes did, as the end of a sentence.
+fn followed(followed: &Followed) -> String {
+    if followed.runtimes.is_empty() {
+        return String::new();
+    }
+    let demanded = match followed.demanded {
+        0 => String::new(),
+        n => format!(", {n} demanded their number (see --override-clauses)"),
+    };
+    format!(
+        ", followed by {}: {} of {} parallel regions with fewer threads{demanded}",
+        followed.runtimes.join(" and "),
+        followed.shrunk,
+        followed.occasions + followed.demanded,
+    )
 }
 
 /// The name of the policy, if the manager says so at once: a summary does not wait for it.
@@ -122,6 +152,11 @@ fn policy(folder: Folder) -> Option<String> {
         .ok()?;
     let status = asked.recv_timeout(ANSWER_WITHIN).ok()?.ok()??;
     Some(status["policy"].as_str()?.to_owned())
+}
+
+/// Whether this process is itself a part of what another `corewise run` manages.
+pub(crate) fn is_within_another() -> bool {
+    outer_run().is_some()
 }
 
 /// The `corewise run` whose program started this process, directly or not. The variable alone says
@@ -163,6 +198,7 @@ mod tests {
                 program,
                 claims,
                 why_not: why.map(str::to_owned),
+                followed: None,
             },
             policy: None,
         };

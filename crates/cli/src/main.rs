@@ -1,5 +1,6 @@
 //! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
+mod adapters;
 mod claim;
 mod completions;
 mod history;
@@ -45,6 +46,8 @@ enum Subcommands {
     Policy(policy::PolicyArgs),
     /// Run a scenario on a simulated machine: a policy, programs as data, virtual time
     Simulate(simulate::SimulateArgs),
+    /// Say what would be loaded into a program so that it can follow its claim, and why
+    Adapters(adapters::AdaptersArgs),
     /// Show the machine: CPUs, what limits them, what can be sensed and set
     Machine(machine::MachineArgs),
     /// Show or forget past results
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Subcommands::Manage(args) => manage::run(args),
         Subcommands::Policy(args) => policy::run(args),
         Subcommands::Simulate(args) => simulate::run(args),
+        Subcommands::Adapters(args) => adapters::run(args),
         Subcommands::Machine(args) => machine::run(args),
         Subcommands::History(args) => history::run(args),
         Subcommands::Completions(args) => completions::run(&args, Cli::command()),

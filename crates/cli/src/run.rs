@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use corewise_decide::setting::Setting;
 use corewise_launch::run::RunOptions;
+use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
 use corewise_launch::{Outcome, Status};
 use corewise_local::advise::{Advice, AdviseError, Advisor, Source};
@@ -35,6 +36,15 @@ pub(crate) struct RunArgs {
     /// Run it without a manager, as if nothing else were managed here
     #[arg(long)]
     alone: bool,
+
+    /// Load nothing into the program: its number of threads stays what it is at the start
+    #[arg(long)]
+    no_adapters: bool,
+
+    /// Let the program follow its claim also where it demands a number of threads itself, which can
+    /// change what some programs compute
+    #[arg(long)]
+    override_clauses: bool,
 
     /// Say nothing at the end
     #[arg(short, long)]
@@ -73,10 +83,19 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
+    let environment = Surroundings::of_this_process(Vec::new()).environment;
+    let plan = crate::adapters::plan(advisor.detected(), &environment);
+    // Within another's program, what that one has loaded follows already.
+    let follows =
+        plan.preload.is_some() && !(args.no_adapters || args.alone || joining::is_within_another());
     let (setting, command) = match &advice {
         Some(advice) => {
             let setting = advice.choice.setting;
-            (setting, advisor.resolve(setting)?.command)
+            let start = match follows && plan.all_follow() {
+                true => advisor.room_to_grow(setting),
+                false => setting,
+            };
+            (setting, advisor.resolve(start)?.command)
         }
         None => {
             let threads = fixed.unwrap_or(advisor.one_per_cpu());
@@ -87,8 +106,24 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         stdin: advisor.stdin(),
     };
     let command = joining::marked(command, args.alone);
+    let (command, adapters) = match follows {
+        true => crate::adapters::load(
+            &plan,
+            command,
+            &environment,
+            advice.as_ref().map(|_| setting.threads),
+            args.override_clauses,
+        ),
+        false => (command, None),
+    };
     let running = corewise_launch::run::start(&command, &options)?;
-    let joining = Joining::start(running.pid(), &command, setting.threads, args.alone);
+    let joining = Joining::start(
+        running.pid(),
+        &command,
+        setting.threads,
+        args.alone,
+        adapters,
+    );
     let outcome = running.wait()?;
     let joined = joining.finish(args.summary.is_some());
     if outcome.status.success() {

@@ -10,7 +10,7 @@
 //!   `fixed`, which dies with it; or a local manager whose program outlives it.
 //! - `reader spinning|sleeping`: follows its claim, and says when it saw which generation.
 //! - `reads`: says what reading its claim costs.
-//! - `member`: joins, and stays until its input ends.
+//! - `member [FILE]`: joins, and stays until its input ends; writes when it did into FILE.
 //! - `intruder SOCKET PID`: tries to read and to change the claim of another user's program, and says in
 //!   how many ways it could.
 //! - `play FILE THREADS LOOPS_PER_MS`: does what a program's description says
@@ -82,7 +82,7 @@ fn play(words: &[String]) -> Result<()> {
         }
         Some("reader") => managed::reader(words.get(1).is_some_and(|w| w == "sleeping")),
         Some("reads") => managed::reads(),
-        Some("member") => managed::member(),
+        Some("member") => managed::member(words.get(1).map(Path::new)),
         Some("play") => print(&crate::simulated::real::player::part(&words[1..])?),
         Some("intruder") => {
             let socket = words.get(1).context("an argument is missing")?;

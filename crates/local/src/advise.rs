@@ -23,6 +23,9 @@ const LOOK_BEFORE_RECALL: Duration = Duration::from_millis(30);
 /// How much longer before searching.
 const LOOK_BEFORE_SEARCH: Duration = Duration::from_millis(70);
 
+/// Below so many CPUs used by others a machine is as good as idle.
+const QUIET: f64 = 0.2;
+
 /// Why there is no advice.
 #[derive(Debug, thiserror::Error)]
 pub enum AdviseError {
@@ -184,6 +187,18 @@ impl Advisor {
         let mut resolved = template.resolve(&setting, &self.detected, &self.surroundings)?;
         confine(&mut resolved.command, self.idle_cpus().as_deref());
         Ok(resolved)
+    }
+
+    /// The setting to start a program with whose runtimes follow its claim: where others used the machine
+    /// when `setting` was found, the program may grow when they are gone, up to one thread for each CPU.
+    pub fn room_to_grow(&self, setting: Setting) -> Setting {
+        match self.others > QUIET {
+            true => Setting {
+                threads: setting.threads.max(self.one_per_cpu()),
+                ..setting
+            },
+            false => setting,
+        }
     }
 
     /// The command as plain Linux would run it.

@@ -4,20 +4,24 @@
 //!
 //! [`Outside::start`] takes a program that runs already, and costs its caller the start of a thread;
 //! everything else happens in that thread. Whatever fails there only means that the program is not
-//! managed: it runs as on plain Linux. The program is rigid: its number of threads is its own, and a
-//! request for more or fewer is answered with no.
+//! managed: it runs as on plain Linux. The program is rigid, its number of threads its own, and a request
+//! for more or fewer is answered with no; unless adapters in its processes tell that a runtime of it
+//! follows a claim: then it is malleable.
 //!
-//! The parts: `attend` is the time with one manager, from joining to its end or the program's;
+//! The parts: `adapters` is what passes between us and them; `attend` is the time with one manager, from joining to its end or the program's;
 //! `placing` says where each thread may run, `masks` carries that out with an undo log, `pace` says
 //! how often to look.
 //!
 //! **When we die.** What we set is in the undo log; the global manager sees our connection end and
 //! puts it back, and so does the next manager that starts. The program goes on.
 
+mod adapters;
 mod attend;
 mod masks;
 mod pace;
 mod placing;
+
+pub use crate::outside::adapters::{Adapters, Followed};
 
 use crate::outside::attend::{Attending, CannotJoin, End};
 use corewise_decide::status::Wants;
@@ -81,12 +85,15 @@ pub struct Managed {
     pub claims: u32,
     /// Why it is not managed, if it is not.
     pub why_not: Option<String>,
+    /// What its runtimes followed; `None` without adapters.
+    pub followed: Option<Followed>,
 }
 
 /// The local manager beside one program.
 #[derive(Debug)]
 pub struct Outside {
     shared: Arc<Shared>,
+    adapters: Option<Arc<Adapters>>,
     /// Closed by the thread when it is done.
     done: Receiver<()>,
 }
@@ -111,7 +118,12 @@ impl Outside {
     /// Manages a program from now on. Costs the start of a thread, some 50 µs.
     ///
     /// `None` where not even a thread is to be had: the program is not managed.
-    pub fn start(program: Program, folder: Folder, manager: StartManager) -> Option<Outside> {
+    pub fn start(
+        program: Program,
+        folder: Folder,
+        manager: StartManager,
+        adapters: Option<Adapters>,
+    ) -> Option<Outside> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         let now = Mutex::new(Now::default());
         let shared = Arc::new(Shared { stop, now });
@@ -121,19 +133,27 @@ impl Outside {
             program,
             folder,
             manager,
+            adapters: adapters.map(Arc::new),
             started: Instant::now(),
         };
+        let adapters = beside.adapters.clone();
         corewise_launch::run::beside("outside", move || {
             beside.manage();
             drop(working);
         })
         .ok()?;
-        Some(Outside { shared, done })
+        Some(Outside {
+            shared,
+            adapters,
+            done,
+        })
     }
 
     /// What came of it so far.
     pub fn managed(&self) -> Managed {
-        self.shared.now().managed.clone()
+        let mut managed = self.shared.now().managed.clone();
+        managed.followed = self.adapters.as_ref().map(|adapters| adapters.followed());
+        managed
     }
 
     /// Ends managing, as when the program has ended: gives its claim back and puts back what was set
@@ -178,6 +198,7 @@ struct Beside {
     program: Program,
     folder: Folder,
     manager: StartManager,
+    adapters: Option<Arc<Adapters>>,
     started: Instant,
 }
 
@@ -191,7 +212,11 @@ impl Beside {
             match self.join(may_start) {
                 Ok(Some(attending)) => {
                     wait = FIRST_WAIT;
-                    match attending.attend() {
+                    let end = attending.attend();
+                    if let Some(adapters) = &self.adapters {
+                        adapters.release();
+                    }
+                    match end {
                         End::Stopped => return,
                         End::SentAway(why) => {
                             self.shared.not_managed(why);
@@ -235,7 +260,8 @@ impl Beside {
     }
 
     fn try_to_join(&self) -> Result<Attending<'_>, CannotJoin> {
-        Attending::join(&self.program, &self.folder, &self.shared)
+        let adapters = self.adapters.as_deref();
+        Attending::join(&self.program, &self.folder, &self.shared, adapters)
     }
 
     /// Keeps the reason for the summary.

@@ -86,7 +86,7 @@ fn it_joins_again_on_the_same_connection_and_is_confined_all_along() {
     rustix::net::listen(&socket, 1).unwrap();
     let program = Program::rigid(sleeper.pid(), "sleeper".to_owned(), 1);
     let nobody_else = Box::new(|_: &Folder| Err("there is one".to_owned()));
-    let outside = Outside::start(program, folder, nobody_else).unwrap();
+    let outside = Outside::start(program, folder, nobody_else, None).unwrap();
     let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC).unwrap();
     let channel = Channel::from(accepted);
 

@@ -74,7 +74,7 @@ fn a_program_is_placed_anew_when_the_manager_says_another_rule() {
     let socket = listen(&folder);
     let program = Program::rigid(sleeper.pid(), "sleeper".to_owned(), 1);
     let nobody_else = Box::new(|_: &Folder| Err("there is one".to_owned()));
-    let outside = Outside::start(program, folder, nobody_else).unwrap();
+    let outside = Outside::start(program, folder, nobody_else, None).unwrap();
 
     let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC).unwrap();
     let channel = Channel::from(accepted);

@@ -64,7 +64,7 @@ pub(super) fn beside(words: &[String], how: &str) -> Result<()> {
             let threads: u32 = words.last().context("no threads")?.parse()?;
             let program = Program::rigid(pid, "fixed".to_owned(), threads);
             let nobody = Box::new(|_: &Folder| Err("the lab starts the manager".to_owned()));
-            let outside = Outside::start(program, Folder::of_user()?, nobody);
+            let outside = Outside::start(program, Folder::of_user()?, nobody, None);
             Some(outside.context("no thread for the local manager")?)
         }
         _ => None,
@@ -149,8 +149,9 @@ pub(super) fn reads() -> Result<()> {
     })
 }
 
-/// Joins, and stays until its input ends; its last words are when it came to its end.
-pub(super) fn member() -> Result<()> {
+/// Joins, and stays until its input ends; into `file`, if there is one, it writes when it came to its end:
+/// nobody wakes for it, as the reader of a pipe would, to be in the way of what is measured.
+pub(super) fn member(file: Option<&Path>) -> Result<()> {
     let claim = Claim::join("member");
     claim.invade(Cpus(1..=ALL), Numa::Any);
     println!("joined");
@@ -159,7 +160,10 @@ pub(super) fn member() -> Result<()> {
     if !claim.is_managed() {
         bail!("there was no manager at the end");
     }
-    print(&now_ns())?;
+    if let Some(file) = file {
+        let mut file = std::fs::File::create(file)?;
+        file.write_all(now_ns().to_string().as_bytes())?;
+    }
     // As a program that returns from main: no destructors of ours, only the kernel's.
     std::process::exit(0)
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
 
 use crate::actor::{ReadCosts, Saw, now_ns};
 use crate::experiment::{Bar, Context, Report, Table, number};
@@ -153,8 +154,11 @@ struct Other {
 
 enum Is {
     Connection(Box<corewise_wire::Joined>),
-    Process(Player),
+    Process(Player, TempDir),
 }
+
+/// Where a program that ends writes when it did, in its folder.
+const END: &str = "end";
 
 impl Other {
     fn connection(folder: &corewise_wire::Folder) -> Result<Other> {
@@ -168,11 +172,13 @@ impl Other {
 
     fn process(manager: &Manager) -> Result<Other> {
         let began_ns = now_ns();
-        let mut player = Player::start(&["member"], Some(manager))?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join(END).display().to_string();
+        let mut player = Player::start(&["member", &file], Some(manager))?;
         player.line().context("the program did not join")?;
         Ok(Other {
             began_ns,
-            is: Is::Process(player),
+            is: Is::Process(player, folder),
         })
     }
 
@@ -184,8 +190,11 @@ impl Other {
                 drop(joined);
                 Ok(left_ns)
             }
-            // Its last words are when it came to its end: what follows is the kernel's.
-            Is::Process(player) => player.finish(),
+            Is::Process(player, folder) => {
+                player.end()?;
+                let written = std::fs::read_to_string(folder.path().join(END))?;
+                Ok(written.parse()?)
+            }
         }
     }
 }

@@ -291,11 +291,18 @@ impl Player {
     pub fn finish<T: DeserializeOwned>(mut self) -> Result<T> {
         drop(self.input.take());
         let last = self.says()?;
+        self.end()?;
+        Ok(last)
+    }
+
+    /// Ends its input, and waits until it is gone.
+    pub fn end(mut self) -> Result<()> {
+        drop(self.input.take());
         let status = self.process.0.wait()?;
         if !status.success() {
             bail!("`{}` failed: {status}", self.part);
         }
-        Ok(last)
+        Ok(())
     }
 
     /// Ends it by SIGKILL, and waits until it is gone.

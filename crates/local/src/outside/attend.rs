@@ -1,5 +1,6 @@
 //! The time that a program has with one manager.
 
+use super::adapters::Adapters;
 use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
@@ -64,6 +65,7 @@ pub(super) enum End {
 /// A program with its manager.
 pub(super) struct Attending<'a> {
     shared: &'a Shared,
+    adapters: Option<&'a Adapters>,
     /// What is said to every manager.
     join: Join,
     /// Readable when the program has ended. `None` on kernels without such descriptors.
@@ -91,6 +93,7 @@ impl<'a> Attending<'a> {
         program: &Program,
         folder: &Folder,
         shared: &'a Shared,
+        adapters: Option<&'a Adapters>,
     ) -> Result<Attending<'a>, CannotJoin> {
         let join = Join {
             version: VERSION,
@@ -119,6 +122,7 @@ impl<'a> Attending<'a> {
         now.managed.why_not = None;
         Ok(Attending {
             shared,
+            adapters,
             join,
             process,
             channel: joined.channel,
@@ -138,7 +142,7 @@ impl<'a> Attending<'a> {
     /// Keeps the program within its claim until either ends.
     pub(super) fn attend(mut self) -> End {
         let end = loop {
-            // Rigid: it could not use another number.
+            // It does not say: what it could use shows in what it asks for and in what it uses.
             self.progress.could_use.store(0, Ordering::Relaxed);
             let granted = match tell_of_grants(&self.claim) {
                 Ok(granted) => granted,
@@ -193,6 +197,9 @@ impl<'a> Attending<'a> {
                 {
                     return Some(self.lost(&error));
                 }
+                if let Err(error) = self.ask() {
+                    return Some(self.lost(&error));
+                }
                 changed |= others;
                 cost = thread_cpu_time().saturating_sub(before);
             }
@@ -223,8 +230,23 @@ impl<'a> Attending<'a> {
         let new = generation != self.seen;
         self.seen = generation;
         self.cpus = cpus_in(&words);
+        if let Some(adapters) = self.adapters {
+            adapters.grant(self.claim.granted().threads, &self.cpus);
+        }
         self.shared.now().managed.claims += u32::from(new);
         new
+    }
+
+    /// Asks for what the program's runtimes could use, where they follow.
+    fn ask(&mut self) -> Result<(), Error> {
+        let Some(wants) = self.adapters.and_then(Adapters::wants) else {
+            return Ok(());
+        };
+        if wants == self.join.wants {
+            return Ok(());
+        }
+        self.join.wants = wants;
+        self.channel.send(&ToManager::Ask(wants), &[])
     }
 
     /// Looks at the program's threads. Whether they have changed.
@@ -252,9 +274,10 @@ impl<'a> Attending<'a> {
         loop {
             let answer = match self.channel.receive::<ToProgram>() {
                 Ok(received) => match received.message {
+                    // A rigid program cannot do either.
                     ToProgram::Request { request, .. } => ToManager::Answer {
                         request,
-                        yes: false,
+                        yes: self.join.wants.malleable,
                     },
                     ToProgram::Again => ToManager::Join(self.join.clone()),
                     ToProgram::Welcome { .. } => match Welcomed::by(received) {

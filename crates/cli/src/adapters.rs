@@ -1,0 +1,89 @@
+//! `corewise adapters`: what would be loaded into a program, and why; and the loading itself, for `run`.
+
+use crate::output;
+use anyhow::Result;
+use clap::Args;
+use corewise_launch::adapters::{Plan, find_shim};
+use corewise_launch::command::Command;
+use corewise_launch::runtimes::{Detected, Environment, Surroundings, detect_in};
+use corewise_local::outside::Adapters;
+use serde_json::json;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Arguments of `corewise adapters`.
+#[derive(Args, Debug)]
+pub(crate) struct AdaptersArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// The program
+    #[arg(value_name = "PROGRAM")]
+    program: OsString,
+}
+
+pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
+    let environment = Surroundings::of_this_process(Vec::new()).environment;
+    let program = Command::new(&args.program)?.program;
+    let detected = detect_in(&program, &environment);
+    let plan = plan(&detected, &environment);
+    if args.json {
+        let runtimes = plan.runtimes.iter().map(|follows| {
+            json!({
+                "runtime": follows.runtime,
+                "follows": follows.threads,
+                "how": follows.how,
+            })
+        });
+        let told = json!({
+            "program": program,
+            "preload": plan.preload,
+            "why": plan.why,
+            "runtimes": runtimes.collect::<Vec<_>>(),
+        });
+        output::print(&format!("{told}\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut text = match &plan.preload {
+        Some(shim) => format!("{} is loaded: {}.\n", shim.display(), plan.why),
+        None => format!("Nothing is loaded: {}.\n", plan.why),
+    };
+    for follows in &plan.runtimes {
+        text += &format!("  {}: {}\n", follows.runtime.row().name, follows.how);
+    }
+    output::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What would be loaded into a program of which `detected` is known.
+pub(crate) fn plan(detected: &Detected, environment: &Environment) -> Plan {
+    let shim = match std::env::current_exe() {
+        Ok(command) => find_shim(environment, &command),
+        Err(error) => Err(format!("the command's own place is not known: {error}")),
+    };
+    Plan::new(detected, shim)
+}
+
+/// Makes the pages for adapters and has them loaded by a command that is about to run. Where that fails,
+/// the program runs without.
+pub(crate) fn load(
+    plan: &Plan,
+    command: Command,
+    environment: &Environment,
+    alone: Option<u32>,
+    override_clauses: bool,
+) -> (Command, Option<Adapters>) {
+    let made = Adapters::create(alone).and_then(|a| Ok((a.variable()?, a)));
+    match made {
+        Ok(((name, value), adapters)) => {
+            let link = (name, value.as_str());
+            let command = plan.load(command, environment, link, override_clauses);
+            (command, Some(adapters))
+        }
+        Err(error) => {
+            output::warn(&[format!("nothing is loaded into the program: {error}")]);
+            (command, None)
+        }
+    }
+}

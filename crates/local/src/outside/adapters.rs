@@ -1,0 +1,188 @@
+//! What the local manager and the adapters in its program's processes tell each other: the claim is relayed
+//! down, and what the runtimes asked for comes up. A program whose runtimes follow is malleable.
+
+use corewise_decide::cpus::CpuSet;
+use corewise_decide::status::{Placement, Wants};
+use corewise_wire::{Error, Link};
+use rustix::process::{Pid, test_kill_process};
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use corewise_abi::reports::{Report, adapters as bits};
+
+/// The adapters of one program, as its local manager sees them.
+#[derive(Debug)]
+pub struct Adapters {
+    link: Link,
+    /// What the program may use where no manager says anything.
+    alone: Option<u32>,
+    /// What processes told that have ended since.
+    past: Mutex<Told>,
+}
+
+/// What came of the adapters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Followed {
+    /// Which runtimes followed.
+    pub runtimes: Vec<&'static str>,
+    /// Occasions to follow, such as parallel regions that began.
+    pub occasions: u64,
+    /// How many of them were made smaller.
+    pub shrunk: u64,
+    /// How many would have been made smaller, but demanded their number.
+    pub demanded: u64,
+}
+
+impl Adapters {
+    /// Makes the pages for adapters; `alone` is the number of threads that the program may run where no
+    /// manager says anything, `None` if that is its own affair. Call it from a thread that lives as long as
+    /// the program is managed: with its end the claim ends.
+    ///
+    /// # Errors
+    /// When there is no memory, or no descriptor left.
+    pub fn create(alone: Option<u32>) -> Result<Adapters, Error> {
+        let adapters = Adapters {
+            link: Link::create()?,
+            alone,
+            past: Mutex::default(),
+        };
+        adapters.release();
+        Ok(adapters)
+    }
+
+    /// The variable, and its value, that leads the adapters to the pages.
+    ///
+    /// # Errors
+    /// [`Error::System`], when the pages cannot be asked who they are.
+    pub fn variable(&self) -> Result<(&'static str, String), Error> {
+        self.link.variable()
+    }
+
+    /// Relays a claim.
+    pub(super) fn grant(&self, threads: u32, cpus: &CpuSet) {
+        self.link.grant(threads, cpus.iter());
+    }
+
+    /// No manager says anything any more.
+    pub(super) fn release(&self) {
+        match self.alone {
+            Some(threads) => self.link.grant(threads, []),
+            None => self.link.release(),
+        }
+    }
+
+    /// What the program wants by what its adapters tell; `None` while none of its runtimes follows.
+    pub(super) fn wants(&self) -> Option<Wants> {
+        let reports = self.link.reports();
+        reports.free(is_gone, |last| self.past().add(last));
+        let following = reports
+            .taken()
+            .filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
+        let asked = following.map(|r| r.asked.load(Ordering::Relaxed)).max()?;
+        Some(Wants {
+            min_threads: 1,
+            max_threads: asked.max(1),
+            placement: Placement::Any,
+            malleable: true,
+        })
+    }
+
+    /// What came of it so far.
+    pub(super) fn followed(&self) -> Followed {
+        let mut told = *self.past();
+        for report in self.link.reports().taken() {
+            told.add(report);
+        }
+        let named = bits::NAMES
+            .iter()
+            .filter(|(bit, _)| told.adapters & bit != 0);
+        Followed {
+            runtimes: named.map(|(_, name)| *name).collect(),
+            occasions: told.occasions,
+            shrunk: told.shrunk,
+            demanded: told.demanded,
+        }
+    }
+
+    fn past(&self) -> MutexGuard<'_, Told> {
+        // Numbers are whole whenever another can see them.
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The sum of some reports.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    adapters: u32,
+    occasions: u64,
+    shrunk: u64,
+    demanded: u64,
+}
+
+impl Told {
+    fn add(&mut self, report: &Report) {
+        self.adapters |= report.adapters.load(Ordering::Relaxed);
+        self.occasions += report.occasions.load(Ordering::Relaxed);
+        self.shrunk += report.shrunk.load(Ordering::Relaxed);
+        self.demanded += report.demanded.load(Ordering::Relaxed);
+    }
+}
+
+/// Whether no process has that number any more.
+fn is_gone(pid: i32) -> bool {
+    match Pid::from_raw(pid) {
+        Some(pid) if pid.as_raw_nonzero().get() > 0 => {
+            test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own_pid() -> i32 {
+        i32::try_from(std::process::id()).unwrap()
+    }
+
+    #[test]
+    fn without_a_manager_the_number_that_was_chosen_binds() {
+        let adapters = Adapters::create(Some(3)).unwrap();
+        assert_eq!(adapters.link.binding(), Some(3));
+        adapters.grant(1, &CpuSet::first(1));
+        assert_eq!(adapters.link.binding(), Some(1));
+        adapters.release();
+        assert_eq!(adapters.link.binding(), Some(3));
+        assert_eq!(Adapters::create(None).unwrap().link.binding(), None);
+    }
+
+    #[test]
+    fn a_program_is_malleable_once_a_runtime_of_it_follows() {
+        let adapters = Adapters::create(None).unwrap();
+        assert_eq!(adapters.wants(), None);
+        let report = adapters.link.reports().take(own_pid()).unwrap();
+        assert_eq!(adapters.wants(), None);
+        report.adapters.store(bits::LIBGOMP, Ordering::Relaxed);
+        report.note(8, 2);
+        let wants = adapters.wants().unwrap();
+        assert!(wants.malleable);
+        assert_eq!((wants.min_threads, wants.max_threads), (1, 8));
+        let followed = adapters.followed();
+        assert_eq!(followed.runtimes, ["libgomp"]);
+        assert_eq!((followed.occasions, followed.shrunk), (1, 1));
+    }
+
+    #[test]
+    fn processes_that_have_ended_report_no_more() {
+        let adapters = Adapters::create(None).unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let report = adapters.link.reports().take(pid).unwrap();
+        report.adapters.store(bits::LIBGOMP, Ordering::Relaxed);
+        child.wait().unwrap();
+        assert_eq!(adapters.wants(), None);
+        assert_eq!(adapters.followed().runtimes, ["libgomp"]);
+    }
+}
