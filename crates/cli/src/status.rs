@@ -139,7 +139,16 @@ pub(crate) fn table(programs: &[Value]) -> String {
     let several = users.len() > 1;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    let titles = ["PID", "NAME", "CPUS", "GRANTED", "HAS", "COULD USE", "USES"];
+    let titles = [
+        "PID",
+        "NAME",
+        "CPUS",
+        "GRANTED",
+        "HAS",
+        "COULD USE",
+        "USES",
+        "FOLLOWS",
+    ];
     let of_several = several.then_some("USER");
     table.set_header(titles.into_iter().chain(of_several).map(output::bold));
     for program in programs {
@@ -157,11 +166,12 @@ pub(crate) fn table(programs: &[Value]) -> String {
             positive(&program["threads"]),
             positive(&program["could_use"]),
             uses.map_or("-".to_owned(), |uses| format!("{uses:.2}")),
+            follows(&program["wants"]["malleable"]).to_owned(),
         ];
         row.extend(several.then(|| number(&program["user"])));
         table.add_row(row);
     }
-    for index in [0, 3, 4, 5, 6, 7] {
+    for index in [0, 3, 4, 5, 6, 8] {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -171,6 +181,15 @@ pub(crate) fn table(programs: &[Value]) -> String {
 
 fn number(value: &Value) -> String {
     value.as_i64().map_or("-".to_owned(), |n| n.to_string())
+}
+
+/// Whether the program changes its number of threads while it runs, or only stays on its CPUs.
+fn follows(malleable: &Value) -> &'static str {
+    match malleable.as_bool() {
+        Some(true) => "threads",
+        Some(false) => "CPUs",
+        None => "-",
+    }
 }
 
 /// 0 means that the program has not said.
@@ -203,7 +222,7 @@ mod tests {
             "load": {"busy": 2.04, "others": 0.5},
             "programs": [
                 {"pid": 12, "name": "sort", "claim": {"cpus": [0, 1, 3], "threads": 3},
-                 "threads": 4, "could_use": null, "uses": 1.5},
+                 "threads": 4, "could_use": null, "uses": 1.5, "wants": {"malleable": true}},
                 {"pid": 13, "name": "new", "claim": null, "threads": 0, "overridden": true},
             ],
         });
@@ -216,7 +235,10 @@ mod tests {
             .lines()
             .map(|l| l.split_whitespace().collect())
             .collect();
-        assert_eq!(rows[2], ["12", "sort", "0-1,3", "3", "4", "-", "1.50"]);
+        assert_eq!(
+            rows[2],
+            ["12", "sort", "0-1,3", "3", "4", "-", "1.50", "threads"]
+        );
         assert_eq!(rows[3][..3], ["13", "new", "-"]);
     }
 

@@ -8,7 +8,8 @@
 //! for more or fewer is answered with no; unless adapters in its processes tell that a runtime of it
 //! follows a claim: then it is malleable.
 //!
-//! The parts: `adapters` is what passes between us and them; `attend` is the time with one manager, from joining to its end or the program's;
+//! The parts: `adapters` is what passes between us and them, `behind` says whether a program has come down to
+//! its claim; `attend` is the time with one manager, from joining to its end or the program's;
 //! `placing` says where each thread may run, `masks` carries that out with an undo log, `pace` says
 //! how often to look.
 //!
@@ -17,6 +18,7 @@
 
 mod adapters;
 mod attend;
+mod behind;
 mod masks;
 mod pace;
 mod placing;

@@ -117,20 +117,19 @@ pub(crate) extern "C" fn region(function: usize, body: usize, demanded: usize) -
         0 => ask(caller, MAX_THREADS).unwrap_or(1),
         number => number,
     };
-    let given = match link::limit() {
+    let bounded = match link::limit() {
         Some(limit) => asked.min(within(caller, limit)),
         None => asked,
     };
-    let adapters = report.adapters.load(Ordering::Relaxed);
-    if adapters & adapters::LIBGOMP == 0 {
-        report
-            .adapters
-            .fetch_or(adapters::LIBGOMP, Ordering::Relaxed);
+    let follows = may_change(caller, number != 0);
+    let adapters = &report.adapters;
+    if follows && adapters.load(Ordering::Relaxed) & adapters::LIBGOMP == 0 {
+        adapters.fetch_or(adapters::LIBGOMP, Ordering::Relaxed);
     }
-    if given < asked && !may_change(caller, number != 0) {
+    if bounded < asked && !follows {
         report.demanded.fetch_add(1, Ordering::Relaxed);
-        return unchanged(target);
     }
+    let given = if follows { bounded } else { asked };
     report.note(asked, given);
     Jump {
         target,

@@ -22,11 +22,13 @@ pub(crate) fn gate() -> &'static Path {
     MADE.get_or_init(|| compile("gate", &["-fopenmp"]))
 }
 
-fn compile(name: &str, options: &[&str]) -> PathBuf {
+/// Compiles `NAME.c`; the same options give the same file.
+pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/command/{name}.c"));
     // Tests of several checkouts may compile it at the same time.
-    let program =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+    let options_in_name = options.concat().replace(['/', ',', '='], "");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("{name}{options_in_name}-{}", std::process::id()));
     let compiler = Command::new("cc")
         .arg("-O1")
         .args(options)

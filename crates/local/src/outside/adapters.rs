@@ -88,6 +88,19 @@ impl Adapters {
         })
     }
 
+    /// How many threads the region has that began last (of several processes: the largest), and how many have
+    /// begun; `None` while none of the program's runtimes follows.
+    pub(super) fn running(&self) -> Option<(u32, u64)> {
+        let reports = self.link.reports().taken();
+        let following = reports.filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
+        following
+            .map(|r| {
+                let run = r.given.load(Ordering::Relaxed).max(1);
+                (run, r.occasions.load(Ordering::Relaxed))
+            })
+            .reduce(|(run, occasions), (other, more)| (run.max(other), occasions + more))
+    }
+
     /// What came of it so far.
     pub(super) fn followed(&self) -> Followed {
         let mut told = *self.past();

@@ -1,6 +1,7 @@
 //! The time that a program has with one manager.
 
 use super::adapters::Adapters;
+use super::behind::{Behind, Progress};
 use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
@@ -81,6 +82,9 @@ pub(super) struct Attending<'a> {
     monitor: ProgramMonitor,
     placing: Placing<LoggedMasks>,
     pace: Pace,
+    behind: Behind,
+    /// Threads are not where the claim has them: the program has not come down to it yet.
+    unplaced: bool,
     /// The generation that was followed last.
     seen: u32,
     /// The claim's CPUs.
@@ -134,6 +138,8 @@ impl<'a> Attending<'a> {
             monitor,
             placing: Placing::new(masks, starting),
             pace: Pace::new(),
+            behind: Behind::default(),
+            unplaced: false,
             seen: 0,
             cpus: CpuSet::new(),
         })
@@ -197,16 +203,20 @@ impl<'a> Attending<'a> {
                 {
                     return Some(self.lost(&error));
                 }
-                if let Err(error) = self.ask() {
-                    return Some(self.lost(&error));
-                }
                 changed |= others;
                 cost = thread_cpu_time().saturating_sub(before);
             }
             if self.claim.granted().generation != self.seen {
                 changed |= self.take_claim();
             }
-            if changed || (time_to_look && self.placing.is_settling()) {
+            let progress = self.progress_of_adapters();
+            if time_to_look && let Err(error) = self.ask(progress) {
+                return Some(self.lost(&error));
+            }
+            self.unplaced |= changed;
+            let place = self.unplaced || (time_to_look && self.placing.is_settling());
+            if place && progress != Progress::Behind {
+                self.unplaced = false;
                 self.placing.place(self.rule, &self.cpus);
                 let seen = &self.progress.seen_generation;
                 seen.store(self.seen, Ordering::Release);
@@ -237,11 +247,28 @@ impl<'a> Attending<'a> {
         new
     }
 
+    /// Whether the program's runtimes run no more threads than its claim allows.
+    fn progress_of_adapters(&mut self) -> Progress {
+        let Some((run, occasions)) = self.adapters.and_then(Adapters::running) else {
+            return Progress::Follows;
+        };
+        let allowed = self.claim.granted().threads.max(1);
+        self.behind.next(Instant::now(), run, allowed, occasions)
+    }
+
     /// Asks for what the program's runtimes could use, where they follow.
-    fn ask(&mut self) -> Result<(), Error> {
-        let Some(wants) = self.adapters.and_then(Adapters::wants) else {
+    fn ask(&mut self, progress: Progress) -> Result<(), Error> {
+        let adapters = self.adapters;
+        let Some(mut wants) = adapters.and_then(Adapters::wants) else {
             return Ok(());
         };
+        if progress == Progress::Stuck
+            && let Some((run, _)) = adapters.and_then(Adapters::running)
+        {
+            wants.malleable = false;
+            wants.min_threads = run;
+            wants.max_threads = run;
+        }
         if wants == self.join.wants {
             return Ok(());
         }
