@@ -6,7 +6,7 @@ use clap::Args;
 use corewise_launch::adapters::{Plan, find_shim};
 use corewise_launch::command::Command;
 use corewise_launch::runtimes::{Detected, Environment, Surroundings, detect_in};
-use corewise_local::outside::Adapters;
+use corewise_local::outside::{Adapters, Follower};
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -73,13 +73,13 @@ pub(crate) fn load(
     environment: &Environment,
     alone: Option<u32>,
     override_clauses: bool,
-) -> (Command, Option<Adapters>) {
+) -> (Command, Option<Box<dyn Follower>>) {
     let made = Adapters::create(alone).and_then(|a| Ok((a.variable()?, a)));
     match made {
         Ok(((name, value), adapters)) => {
             let link = (name, value.as_str());
             let command = plan.load(command, environment, link, override_clauses);
-            (command, Some(adapters))
+            (command, Some(Box::new(adapters)))
         }
         Err(error) => {
             output::warn(&[format!("nothing is loaded into the program: {error}")]);

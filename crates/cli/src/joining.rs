@@ -1,7 +1,7 @@
 //! How the program of `corewise run` comes under management, and what is said of it afterwards.
 
 use corewise_launch::command::Command;
-use corewise_local::outside::{Adapters, Followed, Managed, Outside, Program};
+use corewise_local::outside::{Followed, Follower, Managed, Outside, Program};
 use corewise_wire::Folder;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Joining {
         command: &Command,
         threads: u32,
         alone: bool,
-        adapters: Option<Adapters>,
+        followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
         if alone {
             return Joining::Not("--alone was given".to_owned());
@@ -64,7 +64,7 @@ impl Joining {
             corewise_manager::start_on_demand(folder, &command).map_err(|e| e.to_string())
         };
         let program = Program::rigid(pid, name, threads);
-        match Outside::start(program, folder, Box::new(manager), adapters) {
+        match Outside::start(program, folder, Box::new(manager), followers) {
             Some(outside) => Joining::Outside(outside, asked),
             None => Joining::Not("no thread can be started to manage it".to_owned()),
         }

@@ -122,7 +122,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         &command,
         setting.threads,
         args.alone,
-        adapters,
+        adapters.into_iter().collect(),
     );
     let outcome = running.wait()?;
     let joined = joining.finish(args.summary.is_some());

@@ -8,7 +8,7 @@
 //! for more or fewer is answered with no; unless adapters in its processes tell that a runtime of it
 //! follows a claim: then it is malleable.
 //!
-//! The parts: `adapters` is what passes between us and them, `behind` says whether a program has come down to
+//! The parts: `follower` is what follows a claim, `adapters` what passes between us and those, `behind` says whether a program has come down to
 //! its claim; `attend` is the time with one manager, from joining to its end or the program's;
 //! `placing` says where each thread may run, `masks` carries that out with an undo log, `pace` says
 //! how often to look.
@@ -19,13 +19,16 @@
 mod adapters;
 mod attend;
 mod behind;
+mod follower;
 mod masks;
 mod pace;
 mod placing;
 
 pub use crate::outside::adapters::{Adapters, Followed};
+pub use crate::outside::follower::Follower;
 
 use crate::outside::attend::{Attending, CannotJoin, End};
+use crate::outside::follower::Followers;
 use corewise_decide::status::Wants;
 use corewise_wire::Folder;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -95,7 +98,7 @@ pub struct Managed {
 #[derive(Debug)]
 pub struct Outside {
     shared: Arc<Shared>,
-    adapters: Option<Arc<Adapters>>,
+    followers: Arc<Followers>,
     /// Closed by the thread when it is done.
     done: Receiver<()>,
 }
@@ -124,21 +127,24 @@ impl Outside {
         program: Program,
         folder: Folder,
         manager: StartManager,
-        adapters: Option<Adapters>,
+        followers: impl IntoIterator<Item = Box<dyn Follower>>,
     ) -> Option<Outside> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
         let now = Mutex::new(Now::default());
         let shared = Arc::new(Shared { stop, now });
         let (working, done) = channel();
+        let followers = Followers::new(followers);
+        let mut program = program;
+        program.wants = followers.wants().unwrap_or(program.wants);
         let beside = Beside {
             shared: Arc::clone(&shared),
             program,
             folder,
             manager,
-            adapters: adapters.map(Arc::new),
+            followers: Arc::new(followers),
             started: Instant::now(),
         };
-        let adapters = beside.adapters.clone();
+        let followers = Arc::clone(&beside.followers);
         corewise_launch::run::beside("outside", move || {
             beside.manage();
             drop(working);
@@ -146,7 +152,7 @@ impl Outside {
         .ok()?;
         Some(Outside {
             shared,
-            adapters,
+            followers,
             done,
         })
     }
@@ -154,7 +160,7 @@ impl Outside {
     /// What came of it so far.
     pub fn managed(&self) -> Managed {
         let mut managed = self.shared.now().managed.clone();
-        managed.followed = self.adapters.as_ref().map(|adapters| adapters.followed());
+        self.followers.tell(&mut managed);
         managed
     }
 
@@ -200,7 +206,7 @@ struct Beside {
     program: Program,
     folder: Folder,
     manager: StartManager,
-    adapters: Option<Arc<Adapters>>,
+    followers: Arc<Followers>,
     started: Instant,
 }
 
@@ -215,9 +221,7 @@ impl Beside {
                 Ok(Some(attending)) => {
                     wait = FIRST_WAIT;
                     let end = attending.attend();
-                    if let Some(adapters) = &self.adapters {
-                        adapters.release();
-                    }
+                    self.followers.release();
                     match end {
                         End::Stopped => return,
                         End::SentAway(why) => {
@@ -234,8 +238,11 @@ impl Beside {
                         }
                     }
                 }
-                Ok(None) => {}
-                Err(Never) => return,
+                Ok(None) => self.followers.release(),
+                Err(Never) => {
+                    self.followers.release();
+                    return;
+                }
             }
             if self.shared.stopped_within(wait) {
                 return;
@@ -262,8 +269,7 @@ impl Beside {
     }
 
     fn try_to_join(&self) -> Result<Attending<'_>, CannotJoin> {
-        let adapters = self.adapters.as_deref();
-        Attending::join(&self.program, &self.folder, &self.shared, adapters)
+        Attending::join(&self.program, &self.folder, &self.shared, &self.followers)
     }
 
     /// Keeps the reason for the summary.

@@ -1,6 +1,8 @@
 //! What the local manager and the adapters in its program's processes tell each other: the claim is relayed
 //! down, and what the runtimes asked for comes up. A program whose runtimes follow is malleable.
 
+use super::Managed;
+use super::follower::Follower;
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{Placement, Wants};
 use corewise_wire::{Error, Link};
@@ -59,50 +61,8 @@ impl Adapters {
         self.link.variable()
     }
 
-    /// Relays a claim.
-    pub(super) fn grant(&self, threads: u32, cpus: &CpuSet) {
-        self.link.grant(threads, cpus.iter());
-    }
-
-    /// No manager says anything any more.
-    pub(super) fn release(&self) {
-        match self.alone {
-            Some(threads) => self.link.grant(threads, []),
-            None => self.link.release(),
-        }
-    }
-
-    /// What the program wants by what its adapters tell; `None` while none of its runtimes follows.
-    pub(super) fn wants(&self) -> Option<Wants> {
-        let reports = self.link.reports();
-        reports.free(is_gone, |last| self.past().add(last));
-        let following = reports
-            .taken()
-            .filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
-        let asked = following.map(|r| r.asked.load(Ordering::Relaxed)).max()?;
-        Some(Wants {
-            min_threads: 1,
-            max_threads: asked.max(1),
-            placement: Placement::Any,
-            malleable: true,
-        })
-    }
-
-    /// How many threads the region has that began last (of several processes: the largest), and how many have
-    /// begun; `None` while none of the program's runtimes follows.
-    pub(super) fn running(&self) -> Option<(u32, u64)> {
-        let reports = self.link.reports().taken();
-        let following = reports.filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
-        following
-            .map(|r| {
-                let run = r.given.load(Ordering::Relaxed).max(1);
-                (run, r.occasions.load(Ordering::Relaxed))
-            })
-            .reduce(|(run, occasions), (other, more)| (run.max(other), occasions + more))
-    }
-
     /// What came of it so far.
-    pub(super) fn followed(&self) -> Followed {
+    fn followed(&self) -> Followed {
         let mut told = *self.past();
         for report in self.link.reports().taken() {
             told.add(report);
@@ -121,6 +81,50 @@ impl Adapters {
     fn past(&self) -> MutexGuard<'_, Told> {
         // Numbers are whole whenever another can see them.
         self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Follower for Adapters {
+    fn grant(&self, threads: u32, cpus: &CpuSet) {
+        self.link.grant(threads, cpus.iter());
+    }
+
+    fn release(&self) {
+        match self.alone {
+            Some(threads) => self.link.grant(threads, []),
+            None => self.link.release(),
+        }
+    }
+
+    fn wants(&self) -> Option<Wants> {
+        let reports = self.link.reports();
+        reports.free(is_gone, |last| self.past().add(last));
+        let following = reports
+            .taken()
+            .filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
+        let asked = following.map(|r| r.asked.load(Ordering::Relaxed)).max()?;
+        Some(Wants {
+            min_threads: 1,
+            max_threads: asked.max(1),
+            placement: Placement::Any,
+            malleable: true,
+        })
+    }
+
+    /// Of the region that began last (of several processes: the largest).
+    fn running(&self) -> Option<(u32, u64)> {
+        let reports = self.link.reports().taken();
+        let following = reports.filter(|r| r.adapters.load(Ordering::Relaxed) != 0);
+        following
+            .map(|r| {
+                let run = r.given.load(Ordering::Relaxed).max(1);
+                (run, r.occasions.load(Ordering::Relaxed))
+            })
+            .reduce(|(run, occasions), (other, more)| (run.max(other), occasions + more))
+    }
+
+    fn tell(&self, managed: &mut Managed) {
+        managed.followed = Some(self.followed());
     }
 }
 

@@ -1,7 +1,7 @@
 //! The time that a program has with one manager.
 
-use super::adapters::Adapters;
 use super::behind::{Behind, Progress};
+use super::follower::Followers;
 use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
@@ -66,7 +66,7 @@ pub(super) enum End {
 /// A program with its manager.
 pub(super) struct Attending<'a> {
     shared: &'a Shared,
-    adapters: Option<&'a Adapters>,
+    followers: &'a Followers,
     /// What is said to every manager.
     join: Join,
     /// Readable when the program has ended. `None` on kernels without such descriptors.
@@ -97,7 +97,7 @@ impl<'a> Attending<'a> {
         program: &Program,
         folder: &Folder,
         shared: &'a Shared,
-        adapters: Option<&'a Adapters>,
+        followers: &'a Followers,
     ) -> Result<Attending<'a>, CannotJoin> {
         let join = Join {
             version: VERSION,
@@ -126,7 +126,7 @@ impl<'a> Attending<'a> {
         now.managed.why_not = None;
         Ok(Attending {
             shared,
-            adapters,
+            followers,
             join,
             process,
             channel: joined.channel,
@@ -209,7 +209,7 @@ impl<'a> Attending<'a> {
             if self.claim.granted().generation != self.seen {
                 changed |= self.take_claim();
             }
-            let progress = self.progress_of_adapters();
+            let progress = self.progress_of_followers();
             if time_to_look && let Err(error) = self.ask(progress) {
                 return Some(self.lost(&error));
             }
@@ -240,30 +240,28 @@ impl<'a> Attending<'a> {
         let new = generation != self.seen;
         self.seen = generation;
         self.cpus = cpus_in(&words);
-        if let Some(adapters) = self.adapters {
-            adapters.grant(self.claim.granted().threads, &self.cpus);
-        }
+        self.followers
+            .grant(self.claim.granted().threads, &self.cpus);
         self.shared.now().managed.claims += u32::from(new);
         new
     }
 
-    /// Whether the program's runtimes run no more threads than its claim allows.
-    fn progress_of_adapters(&mut self) -> Progress {
-        let Some((run, occasions)) = self.adapters.and_then(Adapters::running) else {
+    /// Whether the program runs no more threads than its claim allows, by what its followers tell.
+    fn progress_of_followers(&mut self) -> Progress {
+        let Some((run, occasions)) = self.followers.running() else {
             return Progress::Follows;
         };
         let allowed = self.claim.granted().threads.max(1);
         self.behind.next(Instant::now(), run, allowed, occasions)
     }
 
-    /// Asks for what the program's runtimes could use, where they follow.
+    /// Asks for what the program could use, where something follows its claim.
     fn ask(&mut self, progress: Progress) -> Result<(), Error> {
-        let adapters = self.adapters;
-        let Some(mut wants) = adapters.and_then(Adapters::wants) else {
+        let Some(mut wants) = self.followers.wants() else {
             return Ok(());
         };
         if progress == Progress::Stuck
-            && let Some((run, _)) = adapters.and_then(Adapters::running)
+            && let Some((run, _)) = self.followers.running()
         {
             wants.malleable = false;
             wants.min_threads = run;
