@@ -10,10 +10,12 @@
 //! - [`status`]: what is known of machine and programs; [`cpus`]: sets of CPUs.
 //! - [`policy`]: who may use which CPUs; [`local`]: where threads run within a claim.
 //! - [`global`]: the global manager's decisions: the status, the policy, and the checks between.
+//! - [`jobserver`]: how many tokens a build's jobserver keeps in circulation.
 //! - [`world`]: what comes in and goes out, and the driver loop.
 
 pub mod cpus;
 pub mod global;
+pub mod jobserver;
 pub mod local;
 pub mod policy;
 pub mod profile;

@@ -5,13 +5,13 @@
 //! [`Outside::start`] takes a program that runs already, and costs its caller the start of a thread;
 //! everything else happens in that thread. Whatever fails there only means that the program is not
 //! managed: it runs as on plain Linux. The program is rigid, its number of threads its own, and a request
-//! for more or fewer is answered with no; unless adapters in its processes tell that a runtime of it
-//! follows a claim: then it is malleable.
+//! for more or fewer is answered with no; unless something follows the claim, such as adapters in its
+//! processes: then it is malleable.
 //!
-//! The parts: `follower` is what follows a claim, `adapters` what passes between us and those, `behind` says whether a program has come down to
-//! its claim; `attend` is the time with one manager, from joining to its end or the program's;
-//! `placing` says where each thread may run, `masks` carries that out with an undo log, `pace` says
-//! how often to look.
+//! The parts: `follower` is what follows a claim, `adapters` what passes between us and those in its
+//! processes, `behind` says whether a program has come down to its claim; `attend` is the time with one
+//! manager, from joining to its end or the program's; `placing` says where each thread may run, `masks`
+//! carries that out with an undo log, `pace` says how often to look.
 //!
 //! **When we die.** What we set is in the undo log; the global manager sees our connection end and
 //! puts it back, and so does the next manager that starts. The program goes on.
