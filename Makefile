@@ -15,11 +15,11 @@ setup:
 	scripts/setup --build
 
 build: setup
-	$(CARGO) build --release --locked -p corewise
+	$(CARGO) build --release --locked -p corewise -p corewise-shim
 
 demo:
 	scripts/setup
-	$(CARGO) build --release --locked -p corewise
+	$(CARGO) build --release --locked -p corewise -p corewise-shim
 	scripts/demo
 
 test: lint unit

@@ -88,14 +88,22 @@ impl Corewise {
         tuned(&answer).with_context(|| format!("`{}` answered {answer}", job.text()))
     }
 
-    /// `corewise run --summary … -- JOB` under these surroundings.
+    /// `corewise run --alone --summary … -- JOB` under these surroundings: nobody else has a say in the run.
     pub fn run(&self, job: &Job, surroundings: &Surroundings) -> Result<Ran> {
+        self.run_with(&["--alone"], job, surroundings)
+    }
+
+    /// The same under the manager of the job's runtime folder.
+    pub fn run_managed(&self, job: &Job, surroundings: &Surroundings) -> Result<Ran> {
+        self.run_with(&[], job, surroundings)
+    }
+
+    fn run_with(&self, words: &[&str], job: &Job, surroundings: &Surroundings) -> Result<Ran> {
         let summary = self.home.path().join("summary.json");
         // Nothing of an earlier run may be read as this one's.
         let _ = std::fs::remove_file(&summary);
         let file = summary.to_string_lossy().into_owned();
-        // What these experiments measure is tuning: nobody else has a say in the run.
-        let job = self.job(&["run", "--alone", "--summary", &file], job);
+        let job = self.job(&[&["run", "--summary", &file], words].concat(), job);
         let (run, hog_share) = surroundings.run(&job, LONGEST, false)?;
         let run: Run = run.success(&job)?;
         let answer = json(&read(&summary, &job)?, &job)?;

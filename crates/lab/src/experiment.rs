@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use corewise_launch::adapters::SHIM;
 use serde::Serialize;
 
 /// One entry of the registry (see `EXPERIMENTS` in main.rs).
@@ -78,7 +79,15 @@ impl Context {
         }
         let by_hand = "build it by hand with `cargo build --release -p corewise`, or name one with --corewise";
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--release", "--quiet", "-p", "corewise"])
+            .args([
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "corewise",
+                "-p",
+                "corewise-shim",
+            ])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.root)
             .stderr(std::process::Stdio::inherit())
@@ -89,6 +98,18 @@ impl Context {
         }
         built_executable(&output.stdout)
             .with_context(|| format!("cargo named no executable of corewise: {by_hand}"))
+    }
+
+    /// The library that is preloaded, beside the command.
+    pub fn shim(&self) -> Result<PathBuf> {
+        let shim = self.corewise()?.with_file_name(SHIM);
+        if !shim.exists() {
+            bail!(
+                "{} is missing: build it with `cargo build --release -p corewise-shim`",
+                shim.display()
+            );
+        }
+        Ok(shim)
     }
 
     /// A Python that has the pinned wheels: the `.venv` which scripts/setup makes.

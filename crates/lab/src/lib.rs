@@ -17,6 +17,7 @@ pub mod programs;
 pub mod stats;
 
 // The experiments.
+pub mod adapted;
 pub mod busy_neighbour;
 pub mod catalogue_check;
 pub mod manage;
@@ -88,6 +89,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "sim-speed",
         about: "how long simulating takes, and what an event costs by the number of threads",
         run: simulated::speed::run,
+    },
+    Experiment {
+        name: "adapters-cost",
+        about: "what adapters cost a program: each parallel region, each piece of a loop, its start",
+        run: adapted::cost::run,
+    },
+    Experiment {
+        name: "follow",
+        about: "how soon each runtime follows a change of its program's claim",
+        run: adapted::follow::run,
+    },
+    Experiment {
+        name: "adapters-same-result",
+        about: "whether programs compute the same while their claims are flipped at random",
+        run: adapted::same_result::run,
+    },
+    Experiment {
+        name: "neighbour-comes-and-goes",
+        about: "programs beside a busy process that comes and goes, against an oracle that switches for it",
+        run: adapted::comes_and_goes::run,
     },
     Experiment {
         name: "programs",

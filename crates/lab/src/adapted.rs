@@ -1,0 +1,65 @@
+//! The experiments about programs that nobody changed and that follow their claim by adapters: what they
+//! share.
+
+pub mod comes_and_goes;
+pub mod cost;
+pub mod follow;
+pub mod same_result;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use corewise_wire::Link;
+
+use crate::experiment::Context;
+use crate::measure::Job;
+
+/// Adapters with a claim that the lab itself sets, without any manager.
+pub struct Led {
+    link: Link,
+    shim: PathBuf,
+}
+
+impl Led {
+    /// Pages without a claim.
+    pub fn new(context: &Context) -> Result<Led> {
+        Ok(Led {
+            link: Link::create()?,
+            shim: context.shim()?,
+        })
+    }
+
+    /// Sets the claim.
+    pub fn grant(&self, threads: u32) {
+        self.link.grant(threads, []);
+    }
+
+    /// The job with the adapters loaded, led here.
+    pub fn job(&self, job: Job) -> Result<Job> {
+        let (name, value) = self.link.variable()?;
+        let shim = self.shim.to_string_lossy().into_owned();
+        Ok(job.with("LD_PRELOAD", shim).with(name, value))
+    }
+
+    /// What the adapters tell.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
+/// Compiles a file of `experiments/c` with OpenMP into `folder`.
+fn compiled(context: &Context, name: &str, folder: &Path) -> Result<PathBuf> {
+    let source = context.root.join("experiments/c").join(name);
+    let program = folder.join(name.trim_end_matches(".c"));
+    let status = Command::new("cc")
+        .args(["-O2", "-fopenmp", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .context("there is no C compiler `cc` (scripts/setup)")?;
+    if !status.success() {
+        bail!("{} does not compile", source.display());
+    }
+    Ok(program)
+}

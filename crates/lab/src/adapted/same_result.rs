@@ -1,0 +1,269 @@
+//! `adapters-same-result`: programs that nobody changed, their claims flipped at random every millisecond to
+//! every second, have to print what they print unmanaged.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use crate::adapted::Led;
+use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::measure::Job;
+
+/// A run that takes longer hangs.
+const LONGEST: Duration = Duration::from_secs(120);
+/// The largest claim; the programs are told to use as many threads.
+const MOST_THREADS: u32 = 4;
+
+/// A program of `experiments/adapted.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Program {
+    name: String,
+    command: Vec<String>,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    tolerance: f64,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    program: Vec<Program>,
+}
+
+/// Runs the experiment.
+///
+/// # Errors
+/// If the file of programs cannot be read, or a program fails unmanaged.
+pub fn run(context: &Context) -> Result<Report> {
+    let mut report = Report::new(
+        context,
+        "adapters-same-result",
+        "what programs print and write while their claims change at random (1 to 4 threads, every \
+         millisecond to every second), against the same without adapters",
+        "everything in the lab's session",
+    );
+    let path = context.root.join("experiments/adapted.toml");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} cannot be read", path.display()))?;
+    let file: File =
+        toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
+    let names: Vec<&str> = file.program.iter().map(|p| p.name.as_str()).collect();
+    let picked = context.pick(&names);
+    let mut table = Table::new(
+        "runs with flipped claims",
+        &[
+            "program",
+            "runs",
+            "wrong",
+            "failed",
+            "claims",
+            "occasions",
+            "smaller",
+            "worst error",
+            "tolerance",
+        ],
+    );
+    for program in file
+        .program
+        .iter()
+        .filter(|p| picked.contains(&p.name.as_str()))
+    {
+        let seen = flipped(context, program)?;
+        table.row([
+            program.name.clone(),
+            seen.runs.to_string(),
+            seen.wrong.to_string(),
+            seen.failed.to_string(),
+            seen.claims.to_string(),
+            seen.occasions.to_string(),
+            seen.shrunk.to_string(),
+            format!("{:.1e}", seen.worst),
+            number(program.tolerance),
+        ]);
+        let bad = f64::from(seen.wrong + seen.failed);
+        let name = format!(
+            "{}: runs of {} that fail or differ",
+            program.name, seen.runs
+        );
+        report.bars.push(Bar::at_most(name, bad, 0.0));
+        report.figure(format!("{}.shrunk", program.name), seen.shrunk as f64);
+        if seen.shrunk == 0 {
+            report.note(format!(
+                "{} never followed: its runs prove nothing",
+                program.name
+            ));
+        }
+        if program.tolerance > 0.0 {
+            report.note(format!("{}: {}", program.name, program.why));
+        }
+    }
+    report.tables.push(table);
+    Ok(report)
+}
+
+/// What came of one program's runs.
+#[derive(Default)]
+struct Seen {
+    runs: u32,
+    wrong: u32,
+    failed: u32,
+    claims: u64,
+    occasions: u64,
+    shrunk: u64,
+    worst: f64,
+}
+
+fn flipped(context: &Context, program: &Program) -> Result<Seen> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("out");
+    let job = job(context, program, &out)?;
+    let expected =
+        output(&job, &out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
+    let mut seen = Seen::default();
+    for round in 0..context.rounds(100, 5) {
+        let led = Led::new(context)?;
+        let led_job = led.job(job.clone())?;
+        let done = AtomicBool::new(false);
+        let (result, claims) = std::thread::scope(|scope| {
+            let flipping = scope.spawn(|| flip(&led, &done, u64::from(round)));
+            let result = output(&led_job, &out);
+            done.store(true, Ordering::Relaxed);
+            (result, flipping.join().unwrap_or(0))
+        });
+        seen.runs += 1;
+        seen.claims += claims;
+        for report in led.link().reports().taken() {
+            seen.occasions += report.occasions.load(Ordering::Relaxed);
+            seen.shrunk += report.shrunk.load(Ordering::Relaxed);
+        }
+        match result? {
+            None => seen.failed += 1,
+            Some(output) => {
+                let error = difference(&expected, &output);
+                seen.worst = seen.worst.max(error);
+                if error > program.tolerance {
+                    seen.wrong += 1;
+                    let said = String::from_utf8_lossy(&output);
+                    context.say(format_args!(
+                        "{}: another result: {said:.200}",
+                        program.name
+                    ));
+                }
+            }
+        }
+    }
+    context.say(format_args!(
+        "{}: {} runs, {} wrong, {} failed, {} regions smaller",
+        program.name, seen.runs, seen.wrong, seen.failed, seen.shrunk
+    ));
+    Ok(seen)
+}
+
+fn job(context: &Context, program: &Program, out: &Path) -> Result<Job> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut words = Vec::new();
+    for word in &program.command {
+        let mut word = word
+            .replace("{py}", &text(&context.root.join("experiments/py")))
+            .replace("{out}", &text(out));
+        if word.contains("{python}") {
+            word = word.replace("{python}", &text(&context.python()?));
+        }
+        words.push(word);
+    }
+    let variables = program.variables.iter();
+    Ok(variables.fold(Job::new(words), |job, (name, value)| {
+        job.with(name, value.clone())
+    }))
+}
+
+/// What a job prints, and writes into `out`; `None` if it fails.
+fn output(job: &Job, out: &Path) -> Result<Option<Vec<u8>>> {
+    // Nothing of an earlier run may be taken for this one's.
+    let _ = std::fs::remove_file(out);
+    let run = job.output(LONGEST)?;
+    if run.timed_out || !run.status.success() {
+        eprintln!(
+            "lab: `{}` failed ({}): {}",
+            job.text(),
+            run.status,
+            run.stderr.trim()
+        );
+        return Ok(None);
+    }
+    let mut all = run.stdout;
+    if out.exists() {
+        all.extend(std::fs::read(out)?);
+    }
+    if all.is_empty() {
+        bail!("`{}` gives nothing to compare", job.text());
+    }
+    Ok(Some(all))
+}
+
+/// Flips the claim until it is done; how often.
+fn flip(led: &Led, done: &AtomicBool, seed: u64) -> u64 {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut claims = 0;
+    while !done.load(Ordering::Relaxed) {
+        led.grant(random.u32(1..=MOST_THREADS));
+        claims += 1;
+        // As often each decade between a millisecond and a second.
+        let exponent = random.f64() * 3.0;
+        let mut rest = Duration::from_secs_f64(10f64.powf(exponent) / 1e3);
+        while !rest.is_zero() && !done.load(Ordering::Relaxed) {
+            let part = rest.min(Duration::from_millis(20));
+            std::thread::sleep(part);
+            rest -= part;
+        }
+    }
+    claims
+}
+
+/// The largest relative difference of two numbers at the same place of two texts; infinite where anything
+/// else differs.
+fn difference(expected: &[u8], found: &[u8]) -> f64 {
+    if expected == found {
+        return 0.0;
+    }
+    let (Ok(expected), Ok(found)) = (std::str::from_utf8(expected), std::str::from_utf8(found))
+    else {
+        return f64::INFINITY;
+    };
+    let (expected, found): (Vec<&str>, Vec<&str>) = (
+        expected.split_whitespace().collect(),
+        found.split_whitespace().collect(),
+    );
+    if expected.len() != found.len() {
+        return f64::INFINITY;
+    }
+    let pairs = expected.iter().zip(&found);
+    pairs
+        .map(|(a, b)| match (a.parse::<f64>(), b.parse::<f64>()) {
+            _ if a == b => 0.0,
+            (Ok(a), Ok(b)) => (a - b).abs() / a.abs().max(f64::MIN_POSITIVE),
+            _ => f64::INFINITY,
+        })
+        .fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_differ_by_their_numbers_or_altogether() {
+        assert_eq!(difference(b"sum 1.0 x", b"sum 1.0 x"), 0.0);
+        let error = difference(b"sum 1.000 x", b"sum 1.001 x");
+        assert!((error - 1e-3).abs() < 1e-9, "{error}");
+        assert_eq!(difference(b"sum 1.0 x", b"sum 1.0 y"), f64::INFINITY);
+        assert_eq!(difference(b"a", b"a b"), f64::INFINITY);
+        assert_eq!(difference(&[0xff], &[0xfe]), f64::INFINITY);
+    }
+}
