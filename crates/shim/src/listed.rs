@@ -1,9 +1,17 @@
-//! Libraries whose own demand for a number of threads (a `num_threads` clause) may be answered with
-//! fewer, and which may keep data of their own in each thread: of each it is proven, by a test that
-//! compares what a program computes, that they give the same result.
+//! Which numbers of threads of OpenMP regions may be changed.
+//!
+//! One that the program demands (a `num_threads` clause) stays as it is, and so do all in a library that
+//! keeps data of its own in each thread: OpenMP promises that threadprivate data lives on from region to
+//! region if their numbers of threads are the same. Excepted are the libraries on a list: of each it is
+//! proven, by a test that compares what a program computes, that it gives the same result. And the user
+//! may want all changed.
+
+use crate::objects::Object;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A part of the path of a library, and why it is safe.
-const LISTED: [(&[u8], &str); 3] = [
+const LISTED: [(&[u8], &str); 4] = [
     (
         b"/lib_lightgbm.so",
         "asks for omp_get_max_threads() on every region; loops over rows and features",
@@ -11,6 +19,10 @@ const LISTED: [(&[u8], &str); 3] = [
     (
         b"/sklearn/",
         "Cython's prange with num_threads: a loop, whoever runs it; sums in each thread's buffer",
+    ),
+    (
+        b"/libMagickCore-",
+        "a clause on every loop over rows; what threads keep is indexed by their number in the team",
     ),
     (
         b"/numba/np/ufunc/omppool.",
@@ -22,4 +34,28 @@ const LISTED: [(&[u8], &str); 3] = [
 pub(crate) fn is_listed(path: &[u8]) -> bool {
     let contains = |part: &[u8]| path.windows(part.len()).any(|window| window == part);
     LISTED.iter().any(|(part, _)| contains(part))
+}
+
+/// Whether the number of threads of a region in the library `caller`, which the program has `demanded` or
+/// left to the runtime, may be changed.
+#[inline]
+pub(crate) fn may_change(caller: &Object, demanded: bool) -> bool {
+    let safe = !demanded && caller.keeps_thread_data.load(Ordering::Relaxed) == 0;
+    safe || caller.listed.load(Ordering::Relaxed) != 0 || OVERRIDE.load(Ordering::Relaxed) != 0
+}
+
+/// Whether the user wants numbers changed that programs demand; read when the process begins.
+static OVERRIDE: AtomicU32 = AtomicU32::new(0);
+
+/// The variable by which the local manager hands the user's wish on.
+const OVERRIDE_VARIABLE: &CStr = c"COREWISE_OVERRIDE_CLAUSES";
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static READ: extern "C" fn() = read_wish;
+
+extern "C" fn read_wish() {
+    // SAFETY: a string that ends with a zero; the program has not begun.
+    let wish = unsafe { libc::getenv(OVERRIDE_VARIABLE.as_ptr()) };
+    OVERRIDE.store(u32::from(!wish.is_null()), Ordering::Relaxed);
 }
