@@ -3,7 +3,8 @@
 //! nothing.
 //!
 //! - [`link`]: the pages that the local manager keeps: the claim to follow, the report to write.
-//! - [`objects`]: which copy of a runtime a caller uses (wheels bring copies of their own).
+//! - [`objects`]: which copy of a runtime a caller uses (wheels bring copies of their own);
+//!   [`loaded`]: how the loader finds it.
 //! - [`listed`]: libraries of which it is proven that a number they demand may be changed.
 //! - [`entry`]: the functions that are interposed: each asks an adapter, and jumps on to the real one.
 //! - [`libgomp`]: the adapter for GCC's OpenMP; [`openblas`]: for OpenBLAS with threads of its own.
@@ -26,5 +27,6 @@ mod entry;
 mod libgomp;
 mod link;
 mod listed;
+mod loaded;
 mod objects;
 mod openblas;

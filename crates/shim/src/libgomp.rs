@@ -2,10 +2,8 @@
 //!
 //! **The team of a region.** Every function that begins a region takes the number of threads as its third
 //! argument: 0 where the program leaves it to the runtime. Within a claim the region gets the claim's
-//! number instead, never more than the runtime would have taken. A number that the program demands (a
-//! `num_threads` clause) stays as it is, except for libraries on the list, or when the user wants it so.
-//! So do all numbers in a library that keeps data of its own in each thread: OpenMP promises that
-//! threadprivate data lives on from region to region if their numbers of threads are the same.
+//! number instead, never more than the runtime would have taken, where it may be changed (see
+//! [`listed`](crate::listed)).
 //!
 //! **Within a region** whose loop has a dynamic schedule, the threads beyond the claim take no more
 //! pieces: which thread takes which piece was open anyway. They wait at the end of the loop.
@@ -14,12 +12,13 @@
 //! GCC 4.9 to 15 (`libgomp.map`, versions GOMP_1.0 to GOMP_5.0).
 
 use crate::link;
-use crate::objects::{Handle, Library, Object, Objects};
+use crate::listed::may_change;
+use crate::objects::{Object, Objects};
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// What we ask the runtime.
 const MAX_THREADS: usize = 0;
@@ -67,22 +66,6 @@ pub(crate) const NAMES: [&CStr; 31] = [
 
 static CALLERS: Objects = Objects::new(&NAMES);
 
-/// Whether the user wants numbers changed that programs demand; read when the process begins.
-static OVERRIDE: AtomicU32 = AtomicU32::new(0);
-
-/// The variable by which the local manager hands the user's wish on.
-const OVERRIDE_VARIABLE: &CStr = c"COREWISE_OVERRIDE_CLAUSES";
-
-#[used]
-#[unsafe(link_section = ".init_array")]
-static READ: extern "C" fn() = read_wish;
-
-extern "C" fn read_wish() {
-    // SAFETY: a string that ends with a zero; the program has not begun.
-    let wish = unsafe { libc::getenv(OVERRIDE_VARIABLE.as_ptr()) };
-    OVERRIDE.store(u32::from(!wish.is_null()), Ordering::Relaxed);
-}
-
 /// Where to go on, and with which number of threads.
 #[repr(C)]
 pub(crate) struct Jump {
@@ -102,7 +85,7 @@ pub(crate) extern "C" fn region(function: usize, body: usize, demanded: usize) -
         threads: demanded,
     };
     let Some(caller) = CALLERS.of(body) else {
-        return unchanged(unkept(function, body));
+        return unchanged(CALLERS.unkept(function, body));
     };
     let target = caller.function(function);
     // The number is an unsigned int; what is above it in the register means nothing.
@@ -143,7 +126,7 @@ pub(crate) extern "C" fn region(function: usize, body: usize, demanded: usize) -
 /// A thread asks for the next piece of a loop with a dynamic schedule. Null: there is none for it.
 pub(crate) extern "C" fn next_piece(function: usize, caller: usize) -> *mut c_void {
     let Some(object) = CALLERS.of(caller) else {
-        return unkept(function, caller);
+        return CALLERS.unkept(function, caller);
     };
     let target = object.function(function);
     let Some(limit) = link::limit() else {
@@ -167,11 +150,6 @@ fn within(caller: &Object, limit: u32) -> u32 {
     .max(1)
 }
 
-fn may_change(caller: &Object, demanded: bool) -> bool {
-    let safe = !demanded && caller.keeps_thread_data.load(Ordering::Relaxed) == 0;
-    safe || caller.listed.load(Ordering::Relaxed) != 0 || OVERRIDE.load(Ordering::Relaxed) != 0
-}
-
 /// Asks the caller's runtime one of `omp_get_...`.
 #[inline]
 fn ask(caller: &Object, question: usize) -> Option<u32> {
@@ -182,18 +160,6 @@ fn ask(caller: &Object, question: usize) -> Option<u32> {
     // SAFETY: functions of these names take nothing and return an int, by OpenMP's own definition.
     let function: extern "C" fn() -> c_int = unsafe { std::mem::transmute(function) };
     u32::try_from(function()).ok()
-}
-
-/// The real function for a caller of whom nothing can be kept.
-#[cold]
-fn unkept(function: usize, caller: usize) -> *mut c_void {
-    let Some(name) = NAMES.get(function) else {
-        return null_mut();
-    };
-    match Library::at(caller) {
-        Some(library) => library.open().function(name),
-        None => Handle::of_program().function(name),
-    }
 }
 
 /// What is left to do when a region's function is nowhere to be found: nobody could have called it.

@@ -1,19 +1,15 @@
 //! Which copy of a runtime a caller uses. A program can have several (wheels bring copies of their own),
 //! and a function that we interpose is called by the users of all of them: the real one is looked for
-//! from the library that calls, as the loader would have bound it.
+//! from the library that calls, as the loader would have bound it (see [`loaded`](crate::loaded)).
 //!
 //! What was found is kept for each library, and for each address that called, so that a call costs one
 //! look into a table. Everything that was kept is void when a library is unloaded (`dlclose` is
 //! interposed for that alone): other code may then be at the same address.
-//!
-//! Safety: the loader's functions are called with valid strings and with memory that outlives the call;
-//! pointers that they give to a library's description are only followed before control returns to the
-//! program, which could unload it.
 
 use crate::listed;
-use libc::{c_char, c_int, c_void, dl_phdr_info, size_t};
+use crate::loaded::{Handle, Library, real_dlclose};
+use libc::{c_int, c_void};
 use std::ffi::CStr;
-use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -61,7 +57,9 @@ impl Object {
         }
     }
 
-    fn holds(&self, address: usize) -> bool {
+    /// Whether `address` is in it.
+    #[inline]
+    pub(crate) fn holds(&self, address: usize) -> bool {
         (self.start.load(Ordering::Acquire)..self.end.load(Ordering::Relaxed)).contains(&address)
     }
 }
@@ -120,6 +118,18 @@ impl Objects {
         self.find(address)
     }
 
+    /// The real function of that number for a caller of whom nothing can be kept. Null: there is none.
+    #[cold]
+    pub(crate) fn unkept(&self, function: usize, caller: usize) -> *mut c_void {
+        let Some(name) = self.names.get(function) else {
+            return null_mut();
+        };
+        match Library::at(caller) {
+            Some(library) => library.open().function(name),
+            None => Handle::of_program().function(name),
+        }
+    }
+
     /// The places where an address may be kept.
     fn near(&self, address: usize) -> impl Iterator<Item = &Site> {
         // Fibonacci hashing: code addresses differ in their lower bits.
@@ -171,191 +181,10 @@ impl Objects {
         object.listed.store(u32::from(listed), Ordering::Relaxed);
         let keeps = u32::from(library.keeps_thread_data());
         object.keeps_thread_data.store(keeps, Ordering::Relaxed);
-        object.end.store(library.end, Ordering::Relaxed);
-        object.start.store(library.start, Ordering::Release);
+        object.end.store(library.end(), Ordering::Relaxed);
+        object.start.store(library.start(), Ordering::Release);
         object.epoch.store(epoch, Ordering::Release);
     }
-}
-
-/// What glibc's `_dl_find_object` writes (2.35 and later). It takes no lock.
-#[repr(C)]
-struct FoundObject {
-    flags: u64,
-    start: *mut c_void,
-    end: *mut c_void,
-    map: *const LinkMap,
-    _more: [u64; 12],
-}
-
-/// The public part of glibc's `struct link_map`.
-#[repr(C)]
-struct LinkMap {
-    base: usize,
-    name: *const c_char,
-    _dynamic: *const c_void,
-    _next: *const c_void,
-    previous: *const c_void,
-}
-
-/// A library that is loaded, or the program.
-pub(crate) struct Library {
-    start: usize,
-    end: usize,
-    map: *const LinkMap,
-}
-
-impl Library {
-    /// The one that `address` belongs to. Takes no lock.
-    pub(crate) fn at(address: usize) -> Option<Library> {
-        type Find = unsafe extern "C" fn(*mut c_void, *mut FoundObject) -> c_int;
-        static FIND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-        let mut find = FIND.load(Ordering::Relaxed);
-        if find.is_null() {
-            // SAFETY: a string that ends with a zero.
-            find = unsafe { libc::dlsym(libc::RTLD_NEXT, c"_dl_find_object".as_ptr()) };
-            FIND.store(find, Ordering::Relaxed);
-        }
-        if find.is_null() {
-            return None;
-        }
-        // SAFETY: this is what the C library has under that name.
-        let find: Find = unsafe { std::mem::transmute(find) };
-        let mut found = MaybeUninit::<FoundObject>::zeroed();
-        // SAFETY: it writes no more than its own struct, which is smaller than ours.
-        if unsafe { find(address as *mut c_void, found.as_mut_ptr()) } != 0 {
-            return None;
-        }
-        // SAFETY: zeroes are a valid one, too.
-        let found = unsafe { found.assume_init() };
-        (!found.map.is_null()).then_some(Library {
-            start: found.start as usize,
-            end: found.end as usize,
-            map: found.map,
-        })
-    }
-
-    /// Where it begins in memory.
-    pub(crate) fn start(&self) -> usize {
-        self.start
-    }
-
-    /// Its path; empty for the program itself.
-    pub(crate) fn path(&self) -> &CStr {
-        // SAFETY: the library is loaded, since code of it calls us.
-        let name = unsafe { (*self.map).name };
-        if name.is_null() {
-            return c"";
-        }
-        // SAFETY: the loader's names end with a zero.
-        unsafe { CStr::from_ptr(name) }
-    }
-
-    /// Opens it, to look for what it sees. Takes the loader's lock.
-    pub(crate) fn open(&self) -> Handle {
-        let path = self.path();
-        if path.is_empty() {
-            return Handle(null_mut());
-        }
-        // SAFETY: a string that ends with a zero; nothing is loaded that is not loaded yet.
-        Handle(unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) })
-    }
-
-    /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are.
-    fn keeps_thread_data(&self) -> bool {
-        struct Wanted {
-            base: usize,
-            start: usize,
-            end: usize,
-            found: bool,
-        }
-        unsafe extern "C" fn look(
-            info: *mut dl_phdr_info,
-            _size: size_t,
-            wanted: *mut c_void,
-        ) -> c_int {
-            // SAFETY: the loader's, and ours, both for as long as this call.
-            let (info, wanted) = unsafe { (&*info, &mut *wanted.cast::<Wanted>()) };
-            let headers = info.dlpi_phdr as usize;
-            let same = info.dlpi_addr as usize == wanted.base
-                && (wanted.start..wanted.end).contains(&headers);
-            if !same {
-                return 0;
-            }
-            for i in 0..usize::from(info.dlpi_phnum) {
-                // SAFETY: the loader says that there are so many.
-                let header = unsafe { &*info.dlpi_phdr.add(i) };
-                wanted.found |= header.p_type == libc::PT_TLS && header.p_memsz > 0;
-            }
-            1
-        }
-        let mut wanted = Wanted {
-            // SAFETY: as in `path`.
-            base: unsafe { (*self.map).base },
-            start: self.start,
-            end: self.end,
-            found: false,
-        };
-        // SAFETY: called back only during this call, with what it takes.
-        unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut wanted).cast()) };
-        wanted.found
-    }
-}
-
-/// A library that was opened; null: the program.
-pub(crate) struct Handle(*mut c_void);
-
-impl Handle {
-    /// The program's.
-    pub(crate) fn of_program() -> Handle {
-        Handle(null_mut())
-    }
-
-    /// The library's own function of that name, or one of those that it needs. Null: there is none.
-    pub(crate) fn own_function(&self, name: &CStr) -> *mut c_void {
-        match self.0.is_null() {
-            true => null_mut(),
-            // SAFETY: an open handle, and a string that ends with a zero.
-            false => unsafe { libc::dlsym(self.0, name.as_ptr()) },
-        }
-    }
-
-    /// The function that code of this library means by `name`: its own or its dependencies', else, for the
-    /// program and for libraries that leave it to others, the next one after ours. Null: there is none.
-    pub(crate) fn function(&self, name: &CStr) -> *mut c_void {
-        let own = self.own_function(name);
-        match own.is_null() {
-            // SAFETY: a string that ends with a zero.
-            true => unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) },
-            false => own,
-        }
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        if !self.0.is_null() {
-            // SAFETY: opened once, closed once. Not through our own `dlclose`: nothing is unloaded.
-            unsafe { real_dlclose(self.0) };
-        }
-    }
-}
-
-/// The C library's `dlclose`.
-unsafe fn real_dlclose(handle: *mut c_void) -> c_int {
-    static REAL: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    let mut real = REAL.load(Ordering::Relaxed);
-    if real.is_null() {
-        // SAFETY: a string that ends with a zero.
-        real = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlclose".as_ptr()) };
-        REAL.store(real, Ordering::Relaxed);
-    }
-    if real.is_null() {
-        return -1;
-    }
-    // SAFETY: this is what the C library has under that name.
-    let real: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(real) };
-    // SAFETY: the caller's handle.
-    unsafe { real(handle) }
 }
 
 /// Interposed: what was kept of libraries is void once one is unloaded. A library's own code at its end

@@ -10,7 +10,7 @@
 //! began with it only writes that number (`goto_set_num_threads`). A library that follows is kept loaded.
 
 use crate::link;
-use crate::objects::Library;
+use crate::loaded::Library;
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;

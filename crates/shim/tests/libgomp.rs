@@ -92,6 +92,45 @@ fn libraries_that_come_and_go_are_followed() {
 }
 
 #[test]
+fn a_library_with_a_copy_of_its_own_uses_what_the_loader_has_bound_it_to() {
+    let link = Link::create().unwrap();
+    let (wheel, _copy) = common::library_with_own_libgomp();
+    let team = format!("team {}", wheel.file.display());
+    let open = format!("open {}", wheel.file.display());
+    link.grant(2, []);
+    // A program with a runtime: everybody uses that.
+    let built = build("copies.cpp", &["-Wl,--no-as-needed", "-lgomp"]);
+    let mut program = Program::start(&built, &link, 4);
+    assert_eq!(program.ask(&open), "loaded");
+    assert_eq!(program.ask(&team), "2 2");
+    // One without, to which another copy comes later, for everybody: the first one stays in use.
+    let built = build("copies.cpp", &["-fno-openmp"]);
+    let mut program = Program::start(&built, &link, 4);
+    assert_eq!(program.ask(&open), "loaded");
+    assert_eq!(program.ask(&team), "2 2");
+    assert_eq!(program.ask("share libgomp.so.1"), "loaded");
+    let other = common::library("libother.so");
+    let load = format!("open {}", other.file.display());
+    assert_eq!(program.ask(&load), "loaded");
+    assert_eq!(program.ask("close"), "0");
+    assert_eq!(program.ask(&team), "2 2");
+}
+
+#[test]
+fn a_library_that_does_not_say_what_it_needs_is_followed() {
+    let link = Link::create().unwrap();
+    let silent = common::library_that_needs_nothing("libsilent.so");
+    let loader = common::library_with(&[&silent.file]);
+    link.grant(2, []);
+    let built = build("copies.cpp", &["-fno-openmp"]);
+    let mut program = Program::start(&built, &link, 4);
+    let open = format!("open {}", loader.file.display());
+    assert_eq!(program.ask(&open), "loaded");
+    let team = format!("team {}", silent.file.display());
+    assert_eq!(program.ask(&team), "2 2");
+}
+
+#[test]
 fn a_program_that_keeps_data_in_its_threads_is_left_alone() {
     let link = Link::create().unwrap();
     let built = build("regions.cpp", &["-DKEEPS_THREAD_DATA"]);

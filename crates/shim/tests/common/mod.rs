@@ -23,25 +23,86 @@ pub(crate) fn library(name: &str) -> Built {
     compile("library.cpp", name, &["-shared", "-fPIC"])
 }
 
-fn compile(source: &str, name: &str, flags: &[&str]) -> Built {
+/// A library that needs a copy of libgomp of its own, as wheels bring them, and the copy's file.
+pub(crate) fn library_with_own_libgomp() -> (Built, Built) {
+    let asked = Command::new("g++")
+        .arg("-print-file-name=libgomp.so.1")
+        .output();
+    let path = String::from_utf8(asked.unwrap().stdout).unwrap();
+    let mut copy = std::fs::read(path.trim()).unwrap();
+    // Another name, also within: the loader would take it for the one that it has.
+    let (known, own) = (b"libgomp.so.1\0", b"libgomq.so.1\0");
+    for at in 0..copy.len() - known.len() {
+        if copy[at..].starts_with(known) {
+            copy[at..at + own.len()].copy_from_slice(own);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("libgomq.so.1");
+    std::fs::write(&file, copy).unwrap();
+    let path = format!("-Wl,-rpath,{}", folder.path().display());
+    let flags = ["-shared", "-fPIC", file.to_str().unwrap(), &path];
+    let library = compile("library.cpp", "libwheel.so", &flags);
+    let copy = Built {
+        _folder: folder,
+        file,
+    };
+    (library, copy)
+}
+
+/// A library that uses OpenMP, and leaves it to those who load it to bring the runtime.
+pub(crate) fn library_that_needs_nothing(name: &str) -> Built {
+    let object = compile("library.cpp", "library.o", &["-fPIC", "-c"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(name);
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-    let compiled = Command::new("g++")
-        .args(["-O1", "-g", "-fopenmp", "-Wall", "-Wextra", "-Werror"])
-        .args(flags)
-        .arg("-o")
-        .arg(&file)
-        .arg(programs.join(source))
-        .arg("-ldl")
-        .output()
-        .expect("a C++ compiler is needed (scripts/setup)");
-    let said = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{said}");
+    compiler(&file, |command| {
+        command.args(["-shared", "-fno-openmp"]).arg(&object.file)
+    });
     Built {
         _folder: folder,
         file,
     }
+}
+
+/// A library that brings these, and libgomp, in this order.
+pub(crate) fn library_with(libraries: &[&Path]) -> Built {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("libloader.so");
+    compiler(&file, |command| {
+        command
+            .args(["-shared", "-Wl,--no-as-needed"])
+            .args(libraries)
+    });
+    Built {
+        _folder: folder,
+        file,
+    }
+}
+
+fn compile(source: &str, name: &str, flags: &[&str]) -> Built {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    compiler(&file, |command| {
+        command
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+            .arg(programs.join(source))
+            .args(flags)
+    });
+    Built {
+        _folder: folder,
+        file,
+    }
+}
+
+/// Runs the system's C++ compiler, with OpenMP.
+fn compiler(file: &Path, with: impl Fn(&mut Command) -> &mut Command) {
+    let mut command = Command::new("g++");
+    command.arg("-fopenmp").arg("-o").arg(file);
+    let compiled = with(&mut command).arg("-ldl").output();
+    let compiled = compiled.expect("a C++ compiler is needed (scripts/setup)");
+    let said = String::from_utf8_lossy(&compiled.stderr);
+    assert!(compiled.status.success(), "{said}");
 }
 
 /// The library that is preloaded, as cargo has just built it.
