@@ -17,7 +17,13 @@ use crate::measure::{Job, Run};
 use crate::programs::{Catalogue, Wait};
 use crate::stats::median;
 
-const PROGRAMS: [&str; 4] = ["lightgbm", "numpy-svd", "numba-omp", "numba-tbb"];
+/// Each with how many times its usual work it is given, to last some fifteen seconds.
+const PROGRAMS: [(&str, f64); 4] = [
+    ("lightgbm-large", 2.0),
+    ("numpy-svd", 10.0),
+    ("numba-omp", 6.0),
+    ("numba-tbb", 6.0),
+];
 /// How long the neighbour is there, and then away.
 const PHASE: Duration = Duration::from_secs(3);
 const LONGEST: Duration = Duration::from_secs(240);
@@ -79,19 +85,20 @@ pub fn run(context: &Context) -> Result<Report> {
         ],
     );
     let sessions = context.pick(&SESSIONS.map(|(name, _)| name));
-    for name in context.pick(&PROGRAMS) {
+    let picked = context.pick(&PROGRAMS.map(|(name, _)| name));
+    for (name, scale) in PROGRAMS {
+        if !picked.contains(&name) {
+            continue;
+        }
         for (session_name, session) in SESSIONS {
             if sessions.contains(&session_name) {
-                let key = format!("{name}.{session_name}");
-                cell(
-                    context,
-                    &catalogue,
-                    name,
+                let cell = Cell {
+                    key: format!("{name}.{session_name}"),
+                    program: name,
+                    scale,
                     session,
-                    &key,
-                    &mut report,
-                    &mut table,
-                )?;
+                };
+                cell.measure(context, &catalogue, &mut report, &mut table)?;
             }
         }
     }
@@ -99,87 +106,105 @@ pub fn run(context: &Context) -> Result<Report> {
     Ok(report)
 }
 
-fn cell(
-    context: &Context,
-    catalogue: &Catalogue,
-    name: &str,
+/// A program beside a neighbour.
+struct Cell {
+    key: String,
+    program: &'static str,
+    /// How many times its usual work.
+    scale: f64,
     session: Session,
-    key: &str,
-    report: &mut Report,
-    table: &mut Table,
-) -> Result<()> {
-    let program = catalogue.program(name)?;
-    catalogue.installed(program)?;
-    let scale = if context.quick { 3.0 } else { 6.0 };
-    let cpus = u32::try_from(allowed_cpus()?.len())?.max(1);
-    let manager = Manager::start(context, "balanced")?;
-    let corewise = Corewise::new(context)?;
-    let managed = catalogue.template(program, scale)?;
-    let managed = managed.with("COREWISE_RUNTIME_DIR", manager.folder().to_string_lossy());
-    // What is learned on the idle machine is recalled in the runs that count.
-    corewise.run_managed(&managed, &Condition::Alone.set_up()?)?;
-    let mut runs: [Vec<Ran>; WAYS.len()] = Default::default();
-    for round in 0..context.rounds(5, 1) {
-        for (way, runs) in WAYS.iter().zip(&mut runs) {
-            let ran = match way {
-                Way::Plain => fixed(catalogue.job(program, cpus, Wait::Default, scale)?, session)?,
-                Way::One => fixed(catalogue.job(program, 1, Wait::Default, scale)?, session)?,
-                Way::Oracle => {
-                    let led = Led::new(context)?;
-                    led.grant(cpus);
-                    let job = led.job(catalogue.job(program, cpus, Wait::Default, scale)?)?;
-                    let switch = |there: bool| led.grant(if there { 1 } else { cpus });
-                    beside(session, switch, || {
-                        Ok(job.run(LONGEST)?.success(&job)?.wall_seconds)
-                    })?
-                }
-                Way::Managed => beside(
-                    session,
-                    |_| {},
-                    || {
-                        let ran = corewise.run_managed(&managed, &Condition::Alone.set_up()?)?;
-                        Ok(ran.run_seconds)
-                    },
-                )?,
-            };
-            context.say(format_args!(
-                "{key}, round {}: {way:?} took {:.2} s, the neighbour had {:.2} CPUs",
-                round + 1,
-                ran.seconds,
-                ran.neighbour
-            ));
-            runs.push(ran);
+}
+
+impl Cell {
+    fn measure(
+        &self,
+        context: &Context,
+        catalogue: &Catalogue,
+        report: &mut Report,
+        table: &mut Table,
+    ) -> Result<()> {
+        let Cell { key, session, .. } = self;
+        let session = *session;
+        let program = catalogue.program(self.program)?;
+        catalogue.installed(program)?;
+        let scale = if context.quick {
+            self.scale / 2.0
+        } else {
+            self.scale
+        };
+        let cpus = u32::try_from(allowed_cpus()?.len())?.max(1);
+        let manager = Manager::start(context, "balanced")?;
+        let corewise = Corewise::new(context)?;
+        let managed = catalogue.template(program, scale)?;
+        let managed = managed.with("COREWISE_RUNTIME_DIR", manager.folder().to_string_lossy());
+        // What is learned on the idle machine is recalled in the runs that count.
+        corewise.run_managed(&managed, &Condition::Alone.set_up()?)?;
+        let mut runs: [Vec<Ran>; WAYS.len()] = Default::default();
+        for round in 0..context.rounds(5, 1) {
+            for (way, runs) in WAYS.iter().zip(&mut runs) {
+                let ran = match way {
+                    Way::Plain => {
+                        fixed(catalogue.job(program, cpus, Wait::Default, scale)?, session)?
+                    }
+                    Way::One => fixed(catalogue.job(program, 1, Wait::Default, scale)?, session)?,
+                    Way::Oracle => {
+                        let led = Led::new(context)?;
+                        led.grant(cpus);
+                        let job = led.job(catalogue.job(program, cpus, Wait::Default, scale)?)?;
+                        let switch = |there: bool| led.grant(if there { 1 } else { cpus });
+                        beside(session, switch, || {
+                            Ok(job.run(LONGEST)?.success(&job)?.wall_seconds)
+                        })?
+                    }
+                    Way::Managed => beside(
+                        session,
+                        |_| {},
+                        || {
+                            let ran =
+                                corewise.run_managed(&managed, &Condition::Alone.set_up()?)?;
+                            Ok(ran.run_seconds)
+                        },
+                    )?,
+                };
+                context.say(format_args!(
+                    "{key}, round {}: {way:?} took {:.2} s, the neighbour had {:.2} CPUs",
+                    round + 1,
+                    ran.seconds,
+                    ran.neighbour
+                ));
+                runs.push(ran);
+            }
         }
+        let seconds = |way: usize| median(&runs[way].iter().map(|r| r.seconds).collect::<Vec<_>>());
+        let share = |way: usize| median(&runs[way].iter().map(|r| r.neighbour).collect::<Vec<_>>());
+        let [plain, one, oracle, managed] = [0, 1, 2, 3].map(seconds);
+        table.row([
+            key.clone(),
+            number(plain),
+            number(one),
+            number(oracle),
+            number(managed),
+            number(managed / oracle),
+            number(plain / managed),
+            number(share(0)),
+            number(share(2)),
+            number(share(3)),
+        ]);
+        report.figure(format!("{key}.managed_over_oracle"), managed / oracle);
+        report.figure(format!("{key}.plain_over_managed"), plain / managed);
+        report.figure(format!("{key}.one_over_managed"), one / managed);
+        report.bars.push(Bar::at_most(
+            format!("{key}: managed time over the oracle's (at most)"),
+            managed / oracle,
+            1.10,
+        ));
+        report.bars.push(Bar::at_least(
+            format!("{key}: the neighbour's part, managed over plain (at least)"),
+            share(3) / share(0),
+            0.95,
+        ));
+        Ok(())
     }
-    let seconds = |way: usize| median(&runs[way].iter().map(|r| r.seconds).collect::<Vec<_>>());
-    let share = |way: usize| median(&runs[way].iter().map(|r| r.neighbour).collect::<Vec<_>>());
-    let [plain, one, oracle, managed] = [0, 1, 2, 3].map(seconds);
-    table.row([
-        key.to_owned(),
-        number(plain),
-        number(one),
-        number(oracle),
-        number(managed),
-        number(managed / oracle),
-        number(plain / managed),
-        number(share(0)),
-        number(share(2)),
-        number(share(3)),
-    ]);
-    report.figure(format!("{key}.managed_over_oracle"), managed / oracle);
-    report.figure(format!("{key}.plain_over_managed"), plain / managed);
-    report.figure(format!("{key}.one_over_managed"), one / managed);
-    report.bars.push(Bar::at_most(
-        format!("{key}: managed time over the oracle's (at most)"),
-        managed / oracle,
-        1.10,
-    ));
-    report.bars.push(Bar::at_least(
-        format!("{key}: the neighbour's part, managed over plain (at least)"),
-        share(3) / share(0),
-        0.95,
-    ));
-    Ok(())
 }
 
 fn fixed(job: Job, session: Session) -> Result<Ran> {
