@@ -2,6 +2,7 @@
 //! with their exit codes for what goes wrong.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -23,6 +24,9 @@ pub struct Command {
     pub env: Vec<(OsString, OsString)>,
     /// The CPUs that the program may use, as Linux numbers them; `None` leaves them as inherited.
     pub affinity: Option<Vec<u32>>,
+    /// Descriptors of this process that the program inherits under the same numbers. They must stay open
+    /// until it runs.
+    pub inherit: Vec<RawFd>,
 }
 
 /// Why a program cannot be started.
@@ -71,6 +75,7 @@ impl Command {
             arg0: name.as_ref().to_owned(),
             env: Vec::new(),
             affinity: None,
+            inherit: Vec::new(),
         })
     }
 

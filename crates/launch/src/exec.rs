@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, OsStr};
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::command::Command;
@@ -19,6 +20,7 @@ pub(crate) struct ExecImage {
     shell_argv: Pointers,
     envp: Pointers,
     affinity: Option<Vec<libc::c_ulong>>,
+    inherit: Vec<RawFd>,
     signals: &'static Inherited,
 }
 
@@ -75,6 +77,7 @@ impl ExecImage {
             shell_argv: Pointers::new(shell_argv),
             envp: Pointers::new(env),
             affinity: command.affinity.as_deref().map(mask_of),
+            inherit: command.inherit.clone(),
             signals: Inherited::get(),
         })
     }
@@ -97,8 +100,13 @@ impl ExecImage {
     }
 
     /// Restores the inherited signals and becomes the program. Returns the error number if that
-    /// fails. Only system calls.
+    /// fails. Only system calls, in a process of its own: other programs that are started from here do not
+    /// get the descriptors.
     pub(crate) fn exec(&self) -> i32 {
+        for descriptor in &self.inherit {
+            // SAFETY: a system call. On a descriptor that is not open it does nothing.
+            unsafe { libc::fcntl(*descriptor, libc::F_SETFD, 0) };
+        }
         self.signals.restore();
         // SAFETY: null-terminated arrays of null-terminated strings that `self` owns.
         unsafe {

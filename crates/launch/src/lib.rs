@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod command;
 mod exec;
+pub mod jobserver;
 mod outcome;
 pub mod probe;
 mod pump;
