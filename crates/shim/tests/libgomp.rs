@@ -226,3 +226,39 @@ fn pages_that_are_not_there_change_nothing() {
         assert_eq!(program.ask("region"), "4", "{other:.40}");
     }
 }
+
+#[test]
+fn valgrind_finds_nothing() {
+    let valgrind = std::process::Command::new("valgrind")
+        .arg("--version")
+        .output();
+    if valgrind.is_err() {
+        eprintln!("skipped: no valgrind here");
+        return;
+    }
+    let link = Link::create().unwrap();
+    link.grant(2, []);
+    let (name, value) = link.variable().unwrap();
+    let built = program();
+    let library = common::library("libother.so");
+    let said = built.file.with_file_name("commands");
+    let commands = format!(
+        "region\nlibrary {0} 3\nexit\nlibrary {0} 1\nloop 100\nnested\n",
+        library.file.display()
+    );
+    std::fs::write(&said, commands).unwrap();
+    // Valgrind exits with 9 for an error that it finds.
+    let output = std::process::Command::new("valgrind")
+        .args(["-q", "--error-exitcode=9"])
+        .arg(&built.file)
+        .env("OMP_NUM_THREADS", "3")
+        .env("LD_PRELOAD", common::shim())
+        .env(name, value)
+        .stdin(std::fs::File::open(&said).unwrap())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(printed, "2\n2 3\njoined\n2 1\n2 4950\n2 1\n", "{errors}");
+}
