@@ -1,6 +1,7 @@
 //! The experiments about programs that nobody changed and that follow their claim by adapters: what they
 //! share.
 
+pub mod co_run;
 pub mod comes_and_goes;
 pub mod cost;
 pub mod follow;

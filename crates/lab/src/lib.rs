@@ -111,6 +111,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: adapted::comes_and_goes::run,
     },
     Experiment {
+        name: "co-run",
+        about: "pairs of real programs side by side under a manager, against plain Linux",
+        run: adapted::co_run::run,
+    },
+    Experiment {
         name: "programs",
         about: "whether each program of the catalogue obeys its number of threads, and its times",
         run: catalogue_check::run,
