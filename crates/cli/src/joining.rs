@@ -1,7 +1,7 @@
 //! How the program of `corewise run` comes under management, and what is said of it afterwards.
 
 use corewise_launch::command::Command;
-use corewise_local::outside::{Followed, Follower, Managed, Outside, Program};
+use corewise_local::outside::{Followed, Follower, Jobs, Managed, Outside, Program};
 use corewise_wire::Folder;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -44,13 +44,8 @@ impl Joining {
         alone: bool,
         followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
-        if alone {
-            return Joining::Not("--alone was given".to_owned());
-        }
-        if let Some(outer) = outer_run() {
-            return Joining::Not(format!(
-                "it is part of what process {outer} (corewise run) manages"
-            ));
+        if let Some(why) = unmanaged(alone) {
+            return Joining::Not(why);
         }
         let folder = match Folder::of_user() {
             Ok(folder) => folder,
@@ -104,8 +99,9 @@ impl Joined {
             .as_ref()
             .map(followed)
             .unwrap_or_default();
+        let jobs = self.managed.jobs.map(jobs).unwrap_or_default();
         match (&self.managed.why_not, self.managed.program) {
-            (None, Some(_)) => format!("Managed: {claims}{followed}."),
+            (None, Some(_)) => format!("Managed: {claims}{followed}{jobs}."),
             (Some(why), Some(_)) => format!("Managed at first ({claims}), then not: {why}."),
             (Some(why), None) => format!("Not managed: {why}."),
             (None, None) => "Not managed.".to_owned(),
@@ -120,6 +116,7 @@ impl Joined {
             "claims": self.managed.claims,
             "why_not": self.managed.why_not,
             "followed": self.managed.followed,
+            "jobs": self.managed.jobs,
         })
     }
 }
@@ -141,6 +138,20 @@ fn followed(followed: &Followed) -> String {
     )
 }
 
+/// How many jobs a build might run, as the end of a sentence.
+fn jobs(jobs: Jobs) -> String {
+    match jobs.fewest == jobs.most {
+        true => format!(
+            ", followed by its jobserver: {} jobs at once throughout",
+            jobs.most
+        ),
+        false => format!(
+            ", followed by its jobserver: between {} and {} jobs at once",
+            jobs.fewest, jobs.most
+        ),
+    }
+}
+
 /// The name of the policy, if the manager says so at once: a summary does not wait for it.
 fn policy(folder: Folder) -> Option<String> {
     let (answer, asked) = std::sync::mpsc::channel();
@@ -154,9 +165,16 @@ fn policy(folder: Folder) -> Option<String> {
     Some(status["policy"].as_str()?.to_owned())
 }
 
-/// Whether this process is itself a part of what another `corewise run` manages.
-pub(crate) fn is_within_another() -> bool {
-    outer_run().is_some()
+/// Why a program of ours will not be managed, if that is known already: nobody wants it, or it is a part of
+/// what another `corewise run` manages.
+pub(crate) fn unmanaged(alone: bool) -> Option<String> {
+    if alone {
+        return Some("--alone was given".to_owned());
+    }
+    let outer = outer_run()?;
+    Some(format!(
+        "it is part of what process {outer} (corewise run) manages"
+    ))
 }
 
 /// The `corewise run` whose program started this process, directly or not. The variable alone says
@@ -198,7 +216,7 @@ mod tests {
                 program,
                 claims,
                 why_not: why.map(str::to_owned),
-                followed: None,
+                ..Managed::default()
             },
             policy: None,
         };

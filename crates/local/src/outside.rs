@@ -9,7 +9,7 @@
 //! processes: then it is malleable.
 //!
 //! The parts: `follower` is what follows a claim, `adapters` what passes between us and those in its
-//! processes, `behind` says whether a program has come down to its claim; `attend` is the time with one
+//! processes, `jobserver` is what a build follows; `behind` says whether a program has come down to its claim; `attend` is the time with one
 //! manager, from joining to its end or the program's; `placing` says where each thread may run, `masks`
 //! carries that out with an undo log, `pace` says how often to look.
 //!
@@ -20,12 +20,14 @@ mod adapters;
 mod attend;
 mod behind;
 mod follower;
+mod jobserver;
 mod masks;
 mod pace;
 mod placing;
 
 pub use crate::outside::adapters::{Adapters, Followed};
 pub use crate::outside::follower::Follower;
+pub use crate::outside::jobserver::{Ends, Jobs, Jobserver};
 
 use crate::outside::attend::{Attending, CannotJoin, End};
 use crate::outside::follower::Followers;
@@ -92,6 +94,8 @@ pub struct Managed {
     pub why_not: Option<String>,
     /// What its runtimes followed; `None` without adapters.
     pub followed: Option<Followed>,
+    /// How many jobs it might run at once; `None` where it was offered no jobserver.
+    pub jobs: Option<Jobs>,
 }
 
 /// The local manager beside one program.
