@@ -1,6 +1,7 @@
 //! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
 mod adapters;
+mod building;
 mod claim;
 mod completions;
 mod history;

@@ -118,6 +118,7 @@ impl SearchArgs {
             budget: Duration::from_secs_f64(self.search_seconds),
             history: self.history,
             stdin_limit: self.stdin_limit << 20,
+            untuned: false,
         })
     }
 }

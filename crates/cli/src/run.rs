@@ -1,5 +1,6 @@
 //! `corewise run`: run a program with the number of threads that suits it now.
 
+use crate::building::{Building, Offered};
 use crate::joining::{self, Joined, Joining};
 use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
@@ -46,13 +47,22 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     override_clauses: bool,
 
+    /// Offer the program, such as a script that builds, a jobserver of up to N jobs (one for each CPU), which
+    /// follows its claim; make with -j, ninja and cargo get one unasked
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    jobs: Option<Option<u32>>,
+
     /// Say nothing at the end
     #[arg(short, long)]
     quiet: bool,
 }
 
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
-    let mut advisor = Advisor::prepare(args.search.request()?)?;
+    let mut request = args.search.request()?;
+    let building = Building::of(&request.template, args.jobs);
+    request.untuned = building.is_some() && !request.template.has_placeholder();
+    let mut advisor = Advisor::prepare(request)?;
     let mut lines = ProbeLines::new();
     let mut fixed = None;
     let mut warnings = Vec::new();
@@ -81,14 +91,16 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             ));
             None
         }
+        Err(AdviseError::Untuned) => None,
         Err(error) => return Err(error.into()),
     };
     let environment = Surroundings::of_this_process(Vec::new()).environment;
     let plan = crate::adapters::plan(advisor.detected(), &environment);
     // Within another's program, what that one has loaded follows already.
+    let unmanaged = joining::unmanaged(args.alone);
     let follows =
-        plan.preload.is_some() && !(args.no_adapters || args.alone || joining::is_within_another());
-    let (setting, command) = match &advice {
+        plan.preload.is_some() && building.is_none() && !(args.no_adapters || unmanaged.is_some());
+    let (mut setting, command) = match &advice {
         Some(advice) => {
             let setting = advice.choice.setting;
             let start = match follows && plan.all_follow() {
@@ -116,13 +128,28 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         ),
         false => (command, None),
     };
+    let (command, mut offered) = match building {
+        Some(building) => {
+            let (cpus, why) = (advisor.one_per_cpu(), unmanaged.as_deref());
+            let (command, offered) = building.offer(command, &environment, cpus, why);
+            (command, Some(offered))
+        }
+        None => (command, None),
+    };
+    setting.threads = offered
+        .as_ref()
+        .and_then(Offered::most)
+        .unwrap_or(setting.threads);
+    let jobserver = offered.as_mut().and_then(|offered| offered.follower.take());
     let running = corewise_launch::run::start(&command, &options)?;
+    // The program has them now.
+    drop(offered.as_mut().and_then(|offered| offered.ends.take()));
     let joining = Joining::start(
         running.pid(),
         &command,
         setting.threads,
         args.alone,
-        adapters.into_iter().collect(),
+        adapters.into_iter().chain(jobserver).collect(),
     );
     let outcome = running.wait()?;
     let joined = joining.finish(args.summary.is_some());
@@ -132,7 +159,13 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     if !args.quiet {
         eprintln!(
             "{} {}",
-            paragraph(setting, advice.as_ref(), &advisor, &outcome),
+            paragraph(
+                setting,
+                advice.as_ref(),
+                offered.as_ref(),
+                &advisor,
+                &outcome
+            ),
             joined.sentence()
         );
         output::warn(&warnings);
@@ -140,7 +173,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     }
     if let Some(path) = &args.summary {
         let advice = advice.as_ref();
-        write_summary(path, setting, advice, &advisor, &outcome, &joined)?;
+        let offered = offered.as_ref();
+        write_summary(path, setting, advice, offered, &advisor, &outcome, &joined)?;
     }
     if let (Some(path), Some(advice)) = (&args.report, &advice) {
         match &advice.source {
@@ -156,9 +190,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
 fn paragraph(
     setting: Setting,
     advice: Option<&Advice>,
+    offered: Option<&Offered>,
     advisor: &Advisor,
     outcome: &Outcome,
 ) -> String {
+    let with = offered.map_or_else(|| setting.to_string(), Offered::with);
     let how = match advice.map(|a| (&a.source, &a.choice)) {
         Some((Source::Recalled(_), _)) => "recalled from an earlier search".to_owned(),
         Some((Source::Tuned(t), choice)) => format!(
@@ -169,11 +205,11 @@ fn paragraph(
             choice.stop
         ),
         Some((Source::Rule(why), _)) => format!("by rule, without probes: {why}"),
-        None => "as plain Linux runs it".to_owned(),
+        None => offered.map_or_else(|| "as plain Linux runs it".to_owned(), Offered::how),
     };
     let wall = outcome.wall_ns as f64 / 1e9;
     format!(
-        "corewise: ran with {setting} on {:.1} effective CPUs, others using {:.1} ({how}). \
+        "corewise: ran with {with} on {:.1} effective CPUs, others using {:.1} ({how}). \
          {wall:.2} s, {:.2} CPUs used on average.",
         advisor.effective().count,
         advisor.others(),
@@ -192,6 +228,7 @@ fn write_summary(
     path: &Path,
     setting: Setting,
     advice: Option<&Advice>,
+    offered: Option<&Offered>,
     advisor: &Advisor,
     outcome: &Outcome,
     joined: &Joined,
@@ -219,6 +256,7 @@ fn write_summary(
         "effective_cpus": advisor.effective().count,
         "tuned": tuned,
         "managed": joined.to_json(),
+        "jobserver": offered.map(Offered::to_json),
         "warnings": advisor.warnings(),
     });
     std::fs::write(path, format!("{summary:#}\n"))

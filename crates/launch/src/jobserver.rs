@@ -28,7 +28,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 
 use crate::command::{Command, find_program};
-use crate::runtimes::{Detected, Environment};
+use crate::runtimes::{Environment, interpreter_of};
 use arguments::{Arguments, Asked};
 use corewise_decide::jobserver::MOST_JOBS;
 
@@ -77,17 +77,14 @@ pub struct Build {
 }
 
 impl Client {
-    /// What a program is, if it is a client that is looked for by name.
-    pub fn of(program: &Path, detected: &Detected) -> Option<Client> {
-        // A makefile may be executed as a script.
-        let file = match detected.script {
-            Some(_) => &detected.executable,
-            None => program,
-        };
-        match file.file_name()?.to_str()? {
-            "make" | "gmake" => Some(Client::Make),
-            "ninja" | "ninja-build" => Some(Client::Ninja).filter(|_| detected.script.is_none()),
-            "cargo" => Some(Client::Cargo).filter(|_| detected.script.is_none()),
+    /// What a program is, by its name. Reads its first line: a makefile may be executed as a script.
+    pub fn of(program: &Path, environment: &Environment) -> Option<Client> {
+        let interpreter = interpreter_of(program, environment);
+        let file = interpreter.as_deref().unwrap_or(program);
+        match (file.file_name()?.to_str()?, interpreter.is_some()) {
+            ("make" | "gmake", _) => Some(Client::Make),
+            ("ninja" | "ninja-build", false) => Some(Client::Ninja),
+            ("cargo", false) => Some(Client::Cargo),
             _ => None,
         }
     }

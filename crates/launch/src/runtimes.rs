@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use apply::{Applied, FixedByUser};
+pub(crate) use script::interpreter_of;
 pub use table::Runtime;
 use table::{TABLE, ThreadsKnob, is_library};
 

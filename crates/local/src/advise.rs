@@ -59,6 +59,9 @@ pub enum AdviseError {
         /// What is missing.
         why: String,
     },
+    /// Its number of threads is not to be searched for.
+    #[error("its number of threads is its own affair")]
+    Untuned,
     /// The user's own settings leave nothing to search.
     #[error("the number of threads is fixed by {what}: unset it to have it searched")]
     FixedByUser {
@@ -129,7 +132,9 @@ impl Advisor {
             stdin: None,
         };
         // Says what to write where there is no way to set the number of threads.
-        advisor.resolve(Setting::threads(advisor.one_per_cpu()))?;
+        if !advisor.request.untuned {
+            advisor.resolve(Setting::threads(advisor.one_per_cpu()))?;
+        }
         match load::measure(&advisor.effective.cpus, LOOK_BEFORE_RECALL) {
             Ok(load) => {
                 // Runtimes that follow affinity are given the idlest CPUs.
@@ -336,6 +341,9 @@ impl Advisor {
 
     /// Whether the user's own settings leave anything to choose.
     fn check_free(&self) -> Result<(), AdviseError> {
+        if self.request.untuned {
+            return Err(AdviseError::Untuned);
+        }
         let resolved = self.resolve(Setting::threads(self.one_per_cpu()))?;
         if resolved.applied.all_fixed_by_user() {
             return Err(fixed_by_user(&resolved.applied));

@@ -66,6 +66,9 @@ pub struct Request {
     pub history: Option<PathBuf>,
     /// How much of a piped standard input is kept for probes, in bytes.
     pub stdin_limit: u64,
+    /// The number of threads is the program's own affair, and is not searched for: it is a build, or whatever
+    /// else is offered a jobserver.
+    pub untuned: bool,
 }
 
 impl Request {

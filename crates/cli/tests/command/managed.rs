@@ -1,6 +1,7 @@
 //! Programs that nobody changed, under a manager: who starts it, what it grants, and what is left when
 //! one of them is killed.
 mod adapters;
+mod builds;
 mod frame;
 mod nested;
 

@@ -42,7 +42,7 @@ impl Tools {
     /// On four CPUs.
     fn offer(&self, words: &str, jobs: Option<Option<u32>>) -> Offer {
         let command = self.command(words);
-        let client = Client::of(&command.program, &Detected::default());
+        let client = Client::of(&command.program, &self.environment);
         Offer::to(&command, client, jobs, &self.environment, 4)
     }
 
@@ -167,19 +167,10 @@ fn a_number_in_cargos_configuration_binds() {
 
 #[test]
 fn a_makefile_that_is_executed_is_a_make() {
-    let detected = Detected {
-        script: Some("rules".into()),
-        executable: "/usr/bin/make".into(),
-        ..Detected::default()
-    };
-    assert_eq!(
-        Client::of(Path::new("debian/rules"), &detected),
-        Some(Client::Make)
-    );
-    assert_eq!(
-        Client::of(Path::new("/usr/bin/cc"), &Detected::default()),
-        None
-    );
+    let tools = Tools::new(&[("rules", "#!/usr/bin/make -f\nall:\n"), ("cc", "")]);
+    let client = |name: &str| Client::of(&tools.folder.path().join(name), &tools.environment);
+    assert_eq!(client("rules"), Some(Client::Make));
+    assert_eq!(client("cc"), None);
 }
 
 #[test]

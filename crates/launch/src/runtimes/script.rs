@@ -16,7 +16,7 @@ const DEPTH: usize = 5;
 
 /// The program that runs a script in the end, or `None` where `path` is no script.
 /// `#!/usr/bin/env [-S] NAME` is looked up along `PATH`.
-pub(super) fn interpreter_of(path: &Path, environment: &Environment) -> Option<PathBuf> {
+pub(crate) fn interpreter_of(path: &Path, environment: &Environment) -> Option<PathBuf> {
     let mut current = first_line(path)?;
     for _ in 0..DEPTH {
         let next = follow(&current, environment)?;
