@@ -7,7 +7,8 @@
 //!   [`loaded`]: how the loader finds it.
 //! - [`listed`]: libraries of which it is proven that a number they demand may be changed.
 //! - [`entry`]: the functions that are interposed: each asks an adapter, and jumps on to the real one.
-//! - [`libgomp`]: the adapter for GCC's OpenMP; [`openblas`]: for OpenBLAS with threads of its own.
+//! - [`libgomp`]: the adapter for GCC's OpenMP; [`llvm_openmp`]: for LLVM's and Intel's;
+//!   [`openblas`]: for OpenBLAS with threads of its own.
 //!
 //! **Nothing changes where nothing is asked.** Without the variable that leads to the pages, with pages
 //! whose keeper is dead or that grant nothing, every call goes on with the arguments that it came with.
@@ -27,6 +28,8 @@ mod entry;
 mod libgomp;
 mod link;
 mod listed;
+#[cfg(target_arch = "x86_64")]
+mod llvm_openmp;
 mod loaded;
 mod objects;
 mod openblas;

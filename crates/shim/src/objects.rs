@@ -200,4 +200,10 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     answer
 }
 
+/// Changes whenever what was kept is void. Never 0.
+#[inline]
+pub(crate) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Acquire)
+}
+
 const _: () = assert!(SITES.is_power_of_two());

@@ -2,20 +2,21 @@
 //! the claim's number of threads, by its own setter, as soon as the claim changes; the next product of
 //! matrices, also within a longer call, runs with it.
 //!
-//! OpenBLAS gives itself away when it creates its threads. From then on one small thread of ours sleeps on
-//! the claim page of this process, and calls the setter. A number that the program sets meanwhile becomes
-//! the number that is bounded. A forked child has no such thread, and keeps the number that it had.
+//! OpenBLAS gives itself away when it creates its threads. From then on the [`follower`] calls the setter. A
+//! number that the program sets meanwhile becomes the number that is bounded. A forked child has no such
+//! thread, and keeps the number that it had.
 //!
 //! Safety: the setter may be called at any time from any thread; up to the number of threads that OpenBLAS
 //! began with it only writes that number (`goto_set_num_threads`). A library that follows is kept loaded.
 
+use crate::follower;
 use crate::link;
 use crate::loaded::Library;
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
-use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
 /// What a setter and its getter are called: builds that live beside others have names of their own.
 const FUNCTIONS: [(&CStr, &CStr); 4] = [
@@ -36,12 +37,6 @@ const FUNCTIONS: [(&CStr, &CStr); 4] = [
 
 /// Copies of OpenBLAS in one process that can be followed.
 const MOST: usize = 8;
-
-/// How long a sleeper waits before it looks whether the claim's keeper still lives.
-static LOOK: libc::timespec = libc::timespec {
-    tv_sec: 1,
-    tv_nsec: 0,
-};
 
 /// One copy of OpenBLAS.
 #[derive(Debug)]
@@ -66,37 +61,18 @@ static COPIES: [Copy; MOST] = [const {
     }
 }; MOST];
 
-/// The process whose thread follows; others, forked from it, have none.
-static FOLLOWING: AtomicI32 = AtomicI32::new(0);
-
-/// Changes with every copy that is found: a sleeper looks at it.
-static FOUND: AtomicU32 = AtomicU32::new(0);
-
-type Create = unsafe extern "C" fn(
-    *mut libc::pthread_t,
-    *const libc::pthread_attr_t,
-    extern "C" fn(*mut c_void) -> *mut c_void,
-    *mut c_void,
-) -> c_int;
-
 /// Somebody, who will be returned to at `caller`, creates a thread. Gives the C library's function for it.
 /// Takes no lock: others may hold the loader's and wait for this thread.
 pub(crate) extern "C" fn thread_begins(caller: usize) -> *mut c_void {
-    static CREATE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-    let mut create = CREATE.load(Ordering::Relaxed);
-    if create.is_null() {
-        // SAFETY: a string that ends with a zero.
-        create = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-        CREATE.store(create, Ordering::Relaxed);
-    }
+    let create = follower::pthread_create();
     if link::claim().is_some() && !create.is_null() {
-        notice(caller, create);
+        notice(caller);
     }
     create
 }
 
 /// Follows the library that a thread is created by, if it is an OpenBLAS.
-fn notice(caller: usize, create: *mut c_void) {
+fn notice(caller: usize) {
     let Some(library) = Library::at(caller) else {
         return;
     };
@@ -115,66 +91,13 @@ fn notice(caller: usize, create: *mut c_void) {
             Err(_) => {}
         }
     }
-    FOUND.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: no arguments, no way to fail.
-    let own = unsafe { libc::getpid() };
-    if FOLLOWING.swap(own, Ordering::AcqRel) != own {
-        start_following(create);
-    }
+    follower::follow();
 }
 
-/// Starts the thread that follows. Where there can be none, nothing is followed.
-fn start_following(create: *mut c_void) {
-    // SAFETY: this is what the C library has under that name.
-    let create: Create = unsafe { std::mem::transmute::<*mut c_void, Create>(create) };
-    let mut thread = 0;
-    // SAFETY: plain structs that are initialised before they are read; the mask of this thread is put back.
-    // The new thread inherits a mask that blocks all signals: the program's are not for it.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        if libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) != 0 {
-            return;
-        }
-        if create(&raw mut thread, null(), follow, null_mut()) == 0 {
-            libc::pthread_detach(thread);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut());
-    }
-}
-
-extern "C" fn follow(_: *mut c_void) -> *mut c_void {
-    let name = c"corewise";
-    // SAFETY: a string that ends with a zero.
-    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
-    let Some(claim) = link::claim() else {
-        return null_mut();
-    };
-    let mut found = 0;
-    loop {
-        let seen = claim.granted().generation;
-        let limit = claim.binding();
-        for copy in &COPIES {
-            copy.bound(limit);
-        }
-        let now = FOUND.load(Ordering::Acquire);
-        if std::mem::replace(&mut found, now) != now {
-            continue;
-        }
-        // SAFETY: a word of the page, which stays mapped. Not private: the one who wakes is another
-        // process. It also ends by the time, a signal, or because the word has changed already.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                claim.futex().as_ptr(),
-                libc::FUTEX_WAIT,
-                seen,
-                &raw const LOOK,
-                null::<c_void>(),
-                0,
-            )
-        };
+/// Bounds every copy's number of threads.
+pub(crate) fn bound(limit: Option<u32>) {
+    for copy in &COPIES {
+        copy.bound(limit);
     }
 }
 

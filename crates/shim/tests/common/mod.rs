@@ -18,9 +18,16 @@ pub(crate) fn build(source: &str, flags: &[&str]) -> Built {
     compile(source, "program", flags)
 }
 
-/// Compiles a shared library of that name.
+/// Compiles a shared library of that name that uses OpenMP.
 pub(crate) fn library(name: &str) -> Built {
-    compile("library.cpp", name, &["-shared", "-fPIC"])
+    shared("library.cpp", name, &[])
+}
+
+/// Compiles a file of `programs/` into a shared library of that name.
+pub(crate) fn shared(source: &str, name: &str, flags: &[&str]) -> Built {
+    let mut all = vec!["-shared", "-fPIC"];
+    all.extend_from_slice(flags);
+    compile(source, name, &all)
 }
 
 /// A library that needs a copy of libgomp of its own, as wheels bring them, and the copy's file.
@@ -133,24 +140,37 @@ impl Program {
         Program::start_with(built, link, threads, &[])
     }
 
-    /// The same with more variables, which win.
+    /// The same with more variables, which win; what is empty is not set.
     pub(crate) fn start_with(
         built: &Built,
         link: &Link,
         threads: u32,
         variables: &[(&str, &str)],
     ) -> Program {
+        Program::start_file(&built.file, link, threads, variables)
+    }
+
+    /// The same for a program that was compiled before.
+    pub(crate) fn start_file(
+        file: &Path,
+        link: &Link,
+        threads: u32,
+        variables: &[(&str, &str)],
+    ) -> Program {
         let (name, value) = link.variable().unwrap();
-        let mut child = Command::new(&built.file)
+        let mut command = Command::new(file);
+        command
             .env("OMP_NUM_THREADS", threads.to_string())
             .env("OMP_WAIT_POLICY", "passive")
             .env("LD_PRELOAD", shim())
             .env(name, value)
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::piped());
+        for (name, _) in variables.iter().filter(|(_, value)| value.is_empty()) {
+            command.env_remove(name);
+        }
+        let mut child = command.spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Program {
