@@ -208,6 +208,14 @@ fn follows(runtime: Runtime) -> Follows {
             "each parallel region; loops with a dynamic schedule also within",
         ),
         Runtime::Openblas => (true, "each product of matrices, also within a longer call"),
+        Runtime::Onetbb => (
+            true,
+            "workers join and leave its arenas between tasks (oneTBB 2021.11 and later)",
+        ),
+        Runtime::Numba => (
+            true,
+            "as its layer does: omp each parallel region, tbb between pieces of a loop; workqueue stays",
+        ),
         Runtime::Go => (
             false,
             "it follows the CPUs of its claim within about a second (Go 1.25 and later)",
@@ -249,6 +257,14 @@ mod tests {
         let plan = plan(&with(&[Runtime::Libgomp]));
         assert_eq!(plan.preload.as_deref(), Some(Path::new("/opt/shim.so")));
         assert_eq!(plan.why, "GNU OpenMP (libgomp) can follow");
+    }
+
+    #[test]
+    fn a_program_with_onetbb_follows() {
+        let plan = plan(&with(&[Runtime::Onetbb, Runtime::Numba]));
+        assert!(plan.preload.is_some() && plan.all_follow());
+        let arenas = plan.runtimes.first().map(|follows| follows.how);
+        assert!(arenas.is_some_and(|how| how.contains("workers join and leave")));
     }
 
     #[test]
