@@ -11,11 +11,13 @@
 //! - [`policy`]: who may use which CPUs; [`local`]: where threads run within a claim.
 //! - [`global`]: the global manager's decisions: the status, the policy, and the checks between.
 //! - [`jobserver`]: how many tokens a build's jobserver keeps in circulation.
+//! - [`live`]: the number of threads of each parallel region, while the program runs.
 //! - [`world`]: what comes in and goes out, and the driver loop.
 
 pub mod cpus;
 pub mod global;
 pub mod jobserver;
+pub mod live;
 pub mod local;
 pub mod policy;
 pub mod profile;
