@@ -112,7 +112,7 @@ impl Kernel {
                 Amount::Threads(n) => *n = n.saturating_sub(1),
                 Amount::Load(load) => {
                     let own = self.load_of(thread).max(1.0);
-                    if own / f64::from(1_u32 << failed.min(20)) > *load {
+                    if (own / f64::from(1_u32 << failed.min(20))).floor() > *load {
                         continue;
                     }
                     *load -= own;

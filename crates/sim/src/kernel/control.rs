@@ -200,6 +200,7 @@ impl Kernel {
             self.delay(by, self.machine.costs.wake_ns);
         }
         if self.threads[number].frozen {
+            self.be_gone(number);
             self.threads[number].account(self.now_ns);
             self.threads[number].state = ThreadState::Frozen;
             return;
@@ -237,6 +238,10 @@ impl Kernel {
         }
         t.allowed_count = mask.count();
         t.allowed = mask;
+        if !t.allowed.has(t.cpu) {
+            self.be_gone(number);
+        }
+        let t = &self.threads[number];
         let listed = matches!(t.state, ThreadState::Running | ThreadState::Waiting);
         if listed && !t.allowed.has(t.cpu) {
             let to = self.deal_out(number);
@@ -260,6 +265,7 @@ impl Kernel {
         }
         let listed = matches!(state, ThreadState::Running | ThreadState::Waiting);
         let cpu = t.cpu;
+        self.be_gone(number);
         if listed {
             self.settle(cpu, true);
             self.dequeue(number, false);
@@ -296,6 +302,7 @@ impl Kernel {
     fn stop(&mut self, number: usize, state: ThreadState) {
         let cpu = self.threads[number].cpu;
         let before = self.threads[number].state;
+        self.be_gone(number);
         if before == ThreadState::Running {
             self.settle(cpu, true);
         }
@@ -317,6 +324,11 @@ impl Kernel {
 
     /// A thread that was blocked or frozen is runnable again.
     fn start(&mut self, number: usize, by: Option<usize>) {
+        if self.threads[number].entity.delayed {
+            self.resume(number);
+            self.may_preempt(number);
+            return;
+        }
         let cpu = self.place_awake(number, by);
         if cpu != self.threads[number].cpu {
             self.take_load_along(number);

@@ -2,14 +2,18 @@
 //! what is counted in them. The levels are SMT, last-level cache (MC), NUMA node (PKG) and machine
 //! (NUMA); a level that adds nothing is left out.
 //!
-//! The kernel has a copy of each domain for each of its CPUs; here there is one. Left out: asymmetric
-//! capacities, overlapping NUMA groups of machines with several hops, and the limit on the
-//! distance over which wake-ups look.
+//! The kernel has a copy of each domain for each of its CPUs; here there is one, with a part for each of
+//! its groups. Left out: asymmetric capacities, overlapping NUMA groups of machines with several hops, and
+//! the limit on the distance over which wake-ups look.
 
 use super::bits::Bits;
 use crate::machine::SimMachine;
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
+
+/// The interval between two balancings is at least as many milliseconds as the domain has CPUs, and at
+/// most so many times that (`sd->max_interval`).
+pub(super) const MOST_INTERVAL: u64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
@@ -33,11 +37,10 @@ pub(super) struct Domain {
     pub(super) overloaded: u32,
     pub(super) running: u32,
     pub(super) slot: usize,
-    /// When it was last balanced for CPUs that are idle, and for those that are not.
-    pub(super) idle_done_ns: u64,
-    pub(super) busy_done_ns: u64,
-    /// Milliseconds between; doubled, up to a point, while nothing is to be done.
-    pub(super) interval_ms: u64,
+    /// When the first of its groups is to be balanced: of those with an idle CPU, if all had one, and of
+    /// those without.
+    pub(super) idle_due_ns: u64,
+    pub(super) busy_due_ns: u64,
 }
 
 /// A group of a domain.
@@ -48,6 +51,10 @@ pub(super) struct Part {
     pub(super) domain: Option<usize>,
     /// How often nothing could be moved to it although there was something (`nr_balance_failed`).
     pub(super) failed: u32,
+    /// When it was last balanced.
+    pub(super) done_ns: u64,
+    /// Milliseconds between; doubled, up to a point, while nothing is to be done.
+    pub(super) interval_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -175,15 +182,18 @@ impl Domains {
             return;
         }
         let number = self.all.len();
+        let weight = cpus.len() as u64;
+        // Machines have been up for some time when programs start: balancing is anywhere in its round, and
+        // as seldom as it becomes.
+        let interval_ms = MOST_INTERVAL * weight;
         let part = |cpus: Vec<usize>| Part {
             domain: self.of_cpu[cpus[0]].last().copied(),
             cpus,
             failed: 0,
+            done_ns: ((u64::from(random.next_u32()) * interval_ms * 16_000) >> 32) * 1_000,
+            interval_ms,
         };
         let groups: Vec<Part> = groups.into_iter().map(part).collect();
-        let weight = cpus.len() as u64;
-        // Machines have been up for some time when programs start: balancing is anywhere in its round.
-        let phase = (u64::from(random.next_u32()) * weight * 1_000_000) >> 32;
         self.all.push(Domain {
             level,
             cpus: cpus.to_vec(),
@@ -194,9 +204,8 @@ impl Domains {
             overloaded: 0,
             running: 0,
             slot: 0,
-            idle_done_ns: phase,
-            busy_done_ns: phase,
-            interval_ms: weight,
+            idle_due_ns: 0,
+            busy_due_ns: 0,
         });
         for cpu in cpus {
             self.of_cpu[*cpu].push(number);

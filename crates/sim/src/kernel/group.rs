@@ -148,7 +148,7 @@ impl Kernel {
         let weight = self.groups[group].share(cpu, self.now_ns);
         let inner = &self.groups[group].cpus[cpu];
         let (mut entity, queued) = (inner.entity, inner.queued);
-        if entity.weight == weight {
+        if entity.weight == weight || entity.delayed {
             return;
         }
         let before = entity.weight;

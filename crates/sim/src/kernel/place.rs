@@ -23,18 +23,6 @@ impl Kernel {
         if t.allowed_count == 1 {
             return t.allowed.iter().next().unwrap_or(previous);
         }
-        // One whose debt is not paid is still in its queue, and is not placed anew.
-        if t.allowed.has(previous) {
-            let running = match t.group {
-                0 => self.outer_running(previous),
-                group => self.inner_running(group, previous),
-            };
-            let queue = self.own_queue(t, previous);
-            let alone = queue.waiting() == 0 && running.is_none();
-            if !alone && queue.still_owes(&t.entity, running.as_ref().map(|(_, e)| e)) {
-                return previous;
-            }
-        }
         let waker_cpu = by.map(|by| self.threads[by].cpu);
         let wide = by.is_some_and(|by| self.wakes_many(by, thread));
         let t = &self.threads[thread];

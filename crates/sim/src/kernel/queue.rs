@@ -12,9 +12,8 @@
 //! when last looked at, by deadline, and the others, by virtual runtime; a pick moves those between that
 //! have changed sides. Operations cost the logarithm of the length, over a run of picks.
 //!
-//! The kernel keeps one that goes to sleep with negative lag in the queue until it is eligible
-//! (`DELAY_DEQUEUE`). Here it is taken out, and what the mean has advanced since then is taken off its
-//! debt; its weight is missing from the mean while it sleeps.
+//! One that goes to sleep with negative lag stays in the queue, and counts in the mean, until it is picked
+//! (`DELAY_DEQUEUE`): then it has paid its debt, and leaves. One that wakes up before that is where it was.
 
 use std::collections::BTreeMap;
 
@@ -35,8 +34,8 @@ pub(super) struct Entity {
     pub(super) weight: u64,
     /// Its deadline counts from its virtual runtime: it moves between queues.
     pub(super) relative: bool,
-    /// The mean, and the queue's epoch, when it left with a debt.
-    left: Option<(i64, u64)>,
+    /// It sleeps, and leaves the queue when it is picked (`sched_delayed`).
+    pub(super) delayed: bool,
 }
 
 /// How an entity comes to a queue.
@@ -48,6 +47,15 @@ pub(super) enum Coming {
     Awake,
     /// It comes from another CPU's queue, or is put back.
     Moved,
+}
+
+/// How an entity leaves a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leaving {
+    /// It does not come to another queue, or back to this one, at once.
+    pub(super) sleeps: bool,
+    /// The machine's tick.
+    pub(super) tick_ns: u64,
 }
 
 /// Virtual time that `delta_ns` of running is (`calc_delta_fair`).
@@ -79,7 +87,7 @@ impl Entity {
             slice,
             weight,
             relative: false,
-            left: None,
+            delayed: false,
         }
     }
 
@@ -125,8 +133,6 @@ pub(super) struct FairQueue {
     weight: u64,
     /// The one that runs.
     pub(super) running: Option<u32>,
-    /// How often the queue has become empty.
-    epoch: u64,
     /// Slices that were set for someone, here or running, and how many have each.
     slices: BTreeMap<u64, u32>,
 }
@@ -235,14 +241,6 @@ impl FairQueue {
             self.zero = mean;
         }
         let mut lag = entity.lag;
-        if let Some((then, epoch)) = entity.left.take() {
-            // It has been out: its debt is smaller by what the others have had since.
-            lag = if epoch == self.epoch {
-                (lag + mean - then).min(0)
-            } else {
-                0
-            };
-        }
         if load > 0 && lag != 0 {
             // Its own coming shifts the mean: more, so that it has its lag then.
             let stretched = i128::from(lag) * i128::from(load + entity.weight);
@@ -265,8 +263,8 @@ impl FairQueue {
         entity.deadline = entity.vruntime + slice;
     }
 
-    /// One that leaves remembers its lag (`update_entity_lag`); `running` is the one that runs, itself if
-    /// it is that. To be called before it is removed.
+    /// An entity takes its lag along, and what else it needs to be placed elsewhere; `running` is the one
+    /// that runs, itself if it is that. To be called before it is removed.
     pub(super) fn leave(
         &self,
         entity: &mut Entity,
@@ -274,30 +272,78 @@ impl FairQueue {
         sleeps: bool,
         tick_ns: u64,
     ) {
-        let mean = self.mean(running);
-        let most = virtual_ns((2 * entity.slice).max(tick_ns), entity.weight);
-        entity.lag = (mean - entity.vruntime).clamp(-most, most);
-        entity.left = None;
-        if sleeps {
-            if entity.lag < 0 {
-                entity.left = Some((mean, self.epoch));
-            }
-        } else {
+        entity.lag = self.lag(entity, running, tick_ns);
+        if !sleeps {
             entity.deadline -= entity.vruntime;
             entity.relative = true;
         }
     }
 
-    /// Whether one that has left with a debt would still be in the kernel's queue: its debt is not paid.
-    pub(super) fn still_owes(&self, entity: &Entity, running: Option<&Entity>) -> bool {
-        entity.left.is_some_and(|(then, epoch)| {
-            epoch == self.epoch && entity.lag + self.mean(running) - then < 0
-        })
+    /// What an entity is owed (`update_entity_lag`).
+    fn lag(&self, entity: &Entity, running: Option<&Entity>, tick_ns: u64) -> i64 {
+        let most = virtual_ns((2 * entity.slice).max(tick_ns), entity.weight);
+        (self.mean(running) - entity.vruntime).clamp(-most, most)
     }
 
-    /// The queue is empty, with nobody running: debts to it are forgotten.
-    pub(super) fn became_empty(&mut self, mean: i64) {
-        self.epoch += 1;
+    /// Takes an entity out, as it stands here; `slice` is its slice, if it is among those that are counted.
+    /// What it takes along is in `entity` then.
+    pub(super) fn take_out(
+        &mut self,
+        key: u32,
+        entity: &mut Entity,
+        running: Option<&Entity>,
+        slice: Option<u64>,
+        leaving: Leaving,
+    ) {
+        let before = *entity;
+        self.leave(entity, running, leaving.sleeps, leaving.tick_ns);
+        if std::mem::take(&mut entity.delayed) {
+            // It has paid, and is owed nothing either (`DELAY_ZERO`).
+            entity.lag = entity.lag.min(0);
+        }
+        if self.running == Some(key) {
+            self.running = None;
+        } else {
+            self.remove(key, &before);
+        }
+        if let Some(slice) = slice {
+            self.count_slice(slice, false);
+        }
+        if self.waiting() == 0 && self.running.is_none() {
+            self.became_empty(before.vruntime);
+        }
+    }
+
+    /// One that goes to sleep stays until it is picked, if it has a debt. Whether it does.
+    pub(super) fn delays(
+        &mut self,
+        key: u32,
+        entity: &mut Entity,
+        running: Option<&Entity>,
+    ) -> bool {
+        entity.delayed = !self.is_eligible(entity, running);
+        if entity.delayed && self.running == Some(key) {
+            self.running = None;
+            self.insert(key, entity);
+        }
+        entity.delayed
+    }
+
+    /// One that sleeps and is still here wakes up (`requeue_delayed_entity`): if it has paid its debt, it
+    /// is owed nothing.
+    pub(super) fn resume(&mut self, key: u32, entity: &mut Entity, running: Option<&Entity>) {
+        entity.delayed = false;
+        if entity.vruntime >= self.mean(running) {
+            return;
+        }
+        self.remove(key, entity);
+        entity.lag = 0;
+        self.place(entity, Coming::Awake, running);
+        self.insert(key, entity);
+    }
+
+    /// The queue is empty, with nobody running.
+    fn became_empty(&mut self, mean: i64) {
         self.zero = self.zero.max(mean);
         self.sum = 0;
     }
@@ -340,129 +386,4 @@ fn divide(sum: i128, weight: u64) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn entity(vruntime: i64, deadline: i64, weight: u64) -> Entity {
-        Entity {
-            vruntime,
-            deadline,
-            ..Entity::new(weight, 1_000_000)
-        }
-    }
-
-    /// EEVDF by its definition.
-    fn defined(all: &[(u32, Entity)]) -> u32 {
-        let weight: i128 = all.iter().map(|(_, e)| i128::from(e.weight)).sum();
-        let sum = |v: i64| -> i128 {
-            let lag = |e: &Entity| i128::from(e.vruntime - v) * i128::from(e.weight);
-            all.iter().map(|(_, e)| lag(e)).sum()
-        };
-        assert!(weight > 0);
-        let eligible = all.iter().filter(|(_, e)| sum(e.vruntime) >= 0);
-        eligible
-            .min_by_key(|(key, e)| (e.deadline, *key))
-            .unwrap()
-            .0
-    }
-
-    proptest! {
-        #[test]
-        fn the_pick_is_the_eligible_one_with_the_earliest_deadline(
-            all in prop::collection::vec((-50..50_i64, 1..60_i64, 1..4_u64), 1..20),
-            changes in prop::collection::vec((any::<prop::sample::Index>(), 0..40_i64), 0..30),
-        ) {
-            let mut queue = FairQueue::default();
-            let mut entities: Vec<(u32, Entity)> = (0..)
-                .zip(&all)
-                .map(|(key, (v, slice, weight))| (key, entity(*v, v + slice, weight * 512)))
-                .collect();
-            for (key, e) in &entities {
-                queue.insert(*key, e);
-            }
-            prop_assert_eq!(queue.pick(None), Some(defined(&entities)));
-            // Those that are picked run and come back, as do others now and then.
-            for (index, by) in changes {
-                let key = queue.pick(None).unwrap();
-                for at in [key as usize, index.index(entities.len())] {
-                    let (key, e) = entities[at];
-                    queue.remove(key, &e);
-                    let e = entity(e.vruntime + by, e.deadline + by, e.weight);
-                    queue.insert(key, &e);
-                    entities[at].1 = e;
-                }
-                prop_assert_eq!(queue.pick(None), Some(defined(&entities)));
-            }
-        }
-
-        #[test]
-        fn one_that_leaves_and_comes_back_is_owed_what_it_was(
-            others in prop::collection::vec((-1000..1000_i64, 1..4_u64), 1..10),
-            own in -1000..1000_i64,
-        ) {
-            let mut queue = FairQueue::default();
-            for (key, (v, weight)) in (0..).zip(&others) {
-                queue.insert(key, &entity(*v, v + 5, weight * 1024));
-            }
-            let mut e = entity(own, own + 5, 1024);
-            queue.insert(99, &e);
-            let before = queue.mean(None) - e.vruntime;
-            let left = e;
-            queue.leave(&mut e, None, false, 4_000_000);
-            queue.remove(99, &left);
-            queue.place(&mut e, Coming::Moved, None);
-            queue.insert(99, &e);
-            let after = queue.mean(None) - e.vruntime;
-            prop_assert!((before - after).abs() <= 3, "{} {}", before, after);
-            prop_assert_eq!(e.deadline - e.vruntime, 5);
-        }
-    }
-
-    #[test]
-    fn one_that_runs_is_protected_until_its_slice_is_used_up() {
-        let mut queue = FairQueue::default();
-        queue.insert(1, &entity(0, 10, 1024));
-        let mut running = entity(0, 50, 1024);
-        running.protected = 50;
-        assert_eq!(queue.pick(Some((2, &running))), Some(2));
-        running.protected = 0;
-        assert_eq!(queue.pick(Some((2, &running))), Some(1));
-        running.protected = 50;
-        running.vruntime = 1;
-        assert_eq!(
-            queue.pick(Some((2, &running))),
-            Some(1),
-            "it is not eligible"
-        );
-    }
-
-    #[test]
-    fn a_debt_is_paid_while_asleep() {
-        let mut queue = FairQueue::default();
-        let other = entity(0, 10, 1024);
-        queue.insert(1, &other);
-        let mut e = entity(100, 110, 1024);
-        queue.insert(2, &e);
-        let before = e;
-        queue.leave(&mut e, None, true, 4_000_000);
-        queue.remove(2, &before);
-        assert_eq!(e.lag, -50);
-        assert!(queue.still_owes(&e, None));
-        queue.remove(1, &other);
-        queue.insert(1, &entity(500, 510, 1024));
-        assert!(!queue.still_owes(&e, None));
-        queue.place(&mut e, Coming::Awake, None);
-        assert_eq!(e.vruntime, 500, "nothing is owed either way");
-    }
-
-    #[test]
-    fn deadlines_are_renewed_at_ticks_although_nobody_looks() {
-        let mut e = entity(0, 1_000_000, 1024);
-        // It ran alone from 0 to 9 ms; ticks at 4 and 8 ms.
-        assert!(!e.ran(9_000_000, 9_000_000, 4_000_000, false));
-        assert_eq!(e.deadline, 9_000_000);
-        assert!(e.ran(0, 9_000_000, 4_000_000, true));
-        assert_eq!(e.deadline, 10_000_000);
-    }
-}
+mod tests;

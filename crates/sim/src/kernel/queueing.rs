@@ -2,7 +2,7 @@
 //! is counted of them.
 
 use super::Kernel;
-use super::queue::{Coming, USUAL_WEIGHT};
+use super::queue::{Coming, Entity, FairQueue, Leaving, USUAL_WEIGHT};
 use super::switch::GROUP;
 use super::thread::ThreadState;
 
@@ -25,22 +25,15 @@ impl Kernel {
         }
         let (group, set_slice) = (t.group, t.slice_is_set.then_some(t.entity.slice));
         let mut entity = t.entity;
-        if group == 0 {
-            let running = self.outer_running(cpu).map(|(_, e)| e);
-            let queue = &mut self.cpus[cpu].queue;
-            queue.place(&mut entity, coming, running.as_ref());
-            queue.insert(thread as u32, &entity);
-            set_slice
-                .into_iter()
-                .for_each(|slice| queue.count_slice(slice, true));
-        } else {
-            let running = self.inner_running(group, cpu).map(|(_, e)| e);
+        let running = self.own_running(group, cpu).map(|(_, e)| e);
+        let queue = self.own_queue_mut(group, cpu);
+        queue.place(&mut entity, coming, running.as_ref());
+        queue.insert(thread as u32, &entity);
+        set_slice
+            .into_iter()
+            .for_each(|slice| queue.count_slice(slice, true));
+        if group != 0 {
             let inner = &mut self.groups[group].cpus[cpu];
-            inner.queue.place(&mut entity, coming, running.as_ref());
-            inner.queue.insert(thread as u32, &entity);
-            set_slice
-                .into_iter()
-                .for_each(|slice| inner.queue.count_slice(slice, true));
             inner.count += 1;
             if moved {
                 inner.load.shift(brings, now);
@@ -54,7 +47,10 @@ impl Kernel {
         if group != 0 {
             self.fit_slice(group, cpu);
             self.reweigh(group, cpu);
-            if !self.groups[group].cpus[cpu].queued && !self.groups[group].cpus[cpu].throttled {
+            let inner = &self.groups[group].cpus[cpu];
+            if inner.queued {
+                self.resume_group(group, cpu);
+            } else if !inner.throttled {
                 if self.has_time(group, cpu) {
                     self.put_in_group(group, cpu, Coming::Awake);
                 } else {
@@ -74,75 +70,119 @@ impl Kernel {
     }
 
     /// A thread leaves its CPU's queue: to sleep, or for another CPU. If it was on the CPU, this is to
-    /// be followed by `schedule`, and the caller gives it its new state first.
+    /// be followed by `schedule`, and the caller gives it its new state first. One that is blocked may stay
+    /// in the queue for a while, as one that is not there for anybody.
     pub(super) fn dequeue(&mut self, thread: usize, sleeps: bool) {
+        let key = thread as u32;
+        let t = &self.threads[thread];
+        let (cpu, group, mut entity) = (t.cpu, t.group, t.entity);
+        let blocks = matches!(t.state, ThreadState::Blocked(_));
+        if group == 0 || !self.groups[group].cpus[cpu].throttled {
+            self.unlist(thread);
+        }
+        let running = self.own_running(group, cpu).map(|(_, e)| e);
+        let queue = self.own_queue_mut(group, cpu);
+        if sleeps && blocks && queue.delays(key, &mut entity, running.as_ref()) {
+            self.threads[thread].entity = entity;
+        } else {
+            self.take_out_thread(thread, sleeps);
+        }
+        self.outer_load_changes(cpu);
+        self.count(cpu);
+    }
+
+    /// A thread that sleeps leaves the queue that it has stayed in.
+    pub(super) fn finish_sleep(&mut self, thread: usize) {
+        let cpu = self.threads[thread].cpu;
+        self.take_out_thread(thread, true);
+        self.outer_load_changes(cpu);
+    }
+
+    /// A blocked thread that is still in its queue does not sleep there any longer.
+    pub(super) fn be_gone(&mut self, thread: usize) {
+        if self.threads[thread].entity.delayed {
+            self.settle(self.threads[thread].cpu, true);
+            self.finish_sleep(thread);
+        }
+    }
+
+    fn take_out_thread(&mut self, thread: usize, sleeps: bool) {
         let now = self.now_ns;
-        let tick = self.machine.costs.tick_ns;
+        let leaving = self.leaving(sleeps);
         let t = &self.threads[thread];
         let (cpu, group, key) = (t.cpu, t.group, thread as u32);
         let set_slice = t.slice_is_set.then_some(t.entity.slice);
         let mut entity = t.entity;
-        if group == 0 || !self.groups[group].cpus[cpu].throttled {
-            self.unlist(thread);
-        }
+        let takes = t.runnable.mean(now) * USUAL_WEIGHT as f64;
         if !sleeps {
             let takes = self.load_of(key);
             self.cpus[cpu].load.shift(-takes, now);
         }
-        if group == 0 {
-            let running = self.outer_running(cpu);
-            let queue = &mut self.cpus[cpu].queue;
-            queue.leave(&mut entity, running.as_ref().map(|(_, e)| e), sleeps, tick);
-            if running.is_some_and(|(k, _)| k == key) {
-                queue.running = None;
-            } else {
-                queue.remove(key, &self.threads[thread].entity);
-            }
-            set_slice
-                .into_iter()
-                .for_each(|slice| queue.count_slice(slice, false));
-            if queue.waiting() == 0 && queue.running.is_none() {
-                queue.became_empty(entity.vruntime);
-            }
-        } else {
-            let running = self.inner_running(group, cpu);
-            let takes = self.threads[thread].runnable.mean(now) * USUAL_WEIGHT as f64;
-            let inner = &mut self.groups[group].cpus[cpu];
-            let queue = &mut inner.queue;
-            queue.leave(&mut entity, running.as_ref().map(|(_, e)| e), sleeps, tick);
-            if running.is_some_and(|(k, _)| k == key) {
-                queue.running = None;
-            } else {
-                queue.remove(key, &self.threads[thread].entity);
-            }
-            set_slice
-                .into_iter()
-                .for_each(|slice| queue.count_slice(slice, false));
-            if queue.waiting() == 0 && queue.running.is_none() {
-                queue.became_empty(entity.vruntime);
-            }
-            inner.count -= 1;
-            if !sleeps {
-                inner.load.shift(-takes, now);
-            }
-            self.groups[group].load_changes(cpu, now);
-        }
+        let running = self.own_running(group, cpu).map(|(_, e)| e);
+        let queue = self.own_queue_mut(group, cpu);
+        queue.take_out(key, &mut entity, running.as_ref(), set_slice, leaving);
         self.threads[thread].entity = entity;
         if sleeps {
             self.threads[thread].runnable.set(0.0, now);
         }
-        if group != 0 {
-            if self.groups[group].cpus[cpu].count == 0 {
-                if self.groups[group].cpus[cpu].queued {
-                    self.take_out_group(group, cpu, true);
-                }
-                self.return_time(group, cpu);
-            } else {
-                self.fit_slice(group, cpu);
-            }
-            self.reweigh(group, cpu);
+        if group == 0 {
+            return;
         }
-        self.outer_load_changes(cpu);
+        let inner = &mut self.groups[group].cpus[cpu];
+        inner.count -= 1;
+        let left = inner.count;
+        if !sleeps {
+            inner.load.shift(-takes, now);
+        }
+        self.groups[group].load_changes(cpu, now);
+        if left > 0 {
+            self.fit_slice(group, cpu);
+            self.reweigh(group, cpu);
+            return;
+        }
+        if self.groups[group].cpus[cpu].queued {
+            self.last_has_left(group, cpu);
+        }
+        self.return_time(group, cpu);
+    }
+
+    fn leaving(&self, sleeps: bool) -> Leaving {
+        Leaving {
+            sleeps,
+            tick_ns: self.machine.costs.tick_ns,
+        }
+    }
+
+    /// What runs of the queue of a group's threads on a CPU; of the CPU's own, for the outermost group.
+    fn own_running(&self, group: usize, cpu: usize) -> Option<(u32, Entity)> {
+        match group {
+            0 => self.outer_running(cpu),
+            group => self.inner_running(group, cpu),
+        }
+    }
+
+    fn own_queue_mut(&mut self, group: usize, cpu: usize) -> &mut FairQueue {
+        match group {
+            0 => &mut self.cpus[cpu].queue,
+            group => &mut self.groups[group].cpus[cpu].queue,
+        }
+    }
+
+    /// A thread wakes up that is still in its queue.
+    pub(super) fn resume(&mut self, thread: usize) {
+        let now = self.now_ns;
+        let t = &mut self.threads[thread];
+        t.account(now);
+        t.state = ThreadState::Waiting;
+        let (cpu, group, mut entity) = (t.cpu, t.group, t.entity);
+        self.settle(cpu, true);
+        let running = self.own_running(group, cpu).map(|(_, e)| e);
+        let queue = self.own_queue_mut(group, cpu);
+        queue.resume(thread as u32, &mut entity, running.as_ref());
+        self.threads[thread].entity = entity;
+        if group == 0 || !self.groups[group].cpus[cpu].throttled {
+            self.list(thread, cpu);
+        }
         self.count(cpu);
     }
 
@@ -190,32 +230,40 @@ impl Kernel {
         self.outer_load_changes(cpu);
     }
 
+    /// A group's entity that was about to leave the outer queue stays: one of its threads has come.
+    fn resume_group(&mut self, group: usize, cpu: usize) {
+        let running = self.outer_running(cpu).map(|(_, e)| e);
+        let entity = &mut self.groups[group].cpus[cpu].entity;
+        if entity.delayed {
+            let key = group as u32 | GROUP;
+            let queue = &mut self.cpus[cpu].queue;
+            queue.resume(key, entity, running.as_ref());
+        }
+    }
+
+    /// The last of a group's threads has left its queue: its entity leaves the outer one, or stays for a
+    /// while if it has a debt.
+    fn last_has_left(&mut self, group: usize, cpu: usize) {
+        let running = self.outer_running(cpu).map(|(_, e)| e);
+        let entity = &mut self.groups[group].cpus[cpu].entity;
+        let key = group as u32 | GROUP;
+        let queue = &mut self.cpus[cpu].queue;
+        if !queue.delays(key, entity, running.as_ref()) {
+            self.take_out_group(group, cpu, true);
+        }
+    }
+
     /// A group's entity leaves the outer queue. None of its threads runs.
     pub(super) fn take_out_group(&mut self, group: usize, cpu: usize, sleeps: bool) {
-        let running = self.outer_running(cpu);
-        let key = group as u32 | GROUP;
+        let leaving = self.leaving(sleeps);
+        let running = self.outer_running(cpu).map(|(_, e)| e);
         let inner = &mut self.groups[group].cpus[cpu];
         inner.queued = false;
-        let before = inner.entity;
+        let slice = inner.entity.slice;
+        let counted = (slice != self.usual_slice_ns).then_some(slice);
+        let key = group as u32 | GROUP;
         let queue = &mut self.cpus[cpu].queue;
-        let tick = self.machine.costs.tick_ns;
-        queue.leave(
-            &mut inner.entity,
-            running.as_ref().map(|(_, e)| e),
-            sleeps,
-            tick,
-        );
-        if running.is_some_and(|(k, _)| k == key) {
-            queue.running = None;
-        } else {
-            queue.remove(key, &before);
-        }
-        if before.slice != self.usual_slice_ns {
-            queue.count_slice(before.slice, false);
-        }
-        if queue.waiting() == 0 && queue.running.is_none() {
-            queue.became_empty(before.vruntime);
-        }
+        queue.take_out(key, &mut inner.entity, running.as_ref(), counted, leaving);
         self.outer_load_changes(cpu);
     }
 

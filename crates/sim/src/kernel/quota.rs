@@ -130,9 +130,11 @@ impl Kernel {
         self.count(cpu);
     }
 
-    /// Who waits in a group's queue; nobody runs there.
+    /// Who waits in a group's queue, and does not only sleep there; nobody runs.
     fn keys_of(&self, group: usize, cpu: usize) -> Vec<u32> {
-        self.groups[group].cpus[cpu].queue.keys().collect()
+        let keys = self.groups[group].cpus[cpu].queue.keys();
+        keys.filter(|key| !self.threads[*key as usize].entity.delayed)
+            .collect()
     }
 
     fn unthrottle(&mut self, group: usize, cpu: usize) {

@@ -53,18 +53,29 @@ impl Kernel {
         Some((key, self.threads[key as usize].entity))
     }
 
+    /// Who is to run. Those that are picked and sleep leave their queues now.
     fn pick(&mut self, cpu: usize) -> Option<u32> {
-        let running = self.outer_running(cpu);
-        let key = self.cpus[cpu]
-            .queue
-            .pick(running.as_ref().map(|(key, e)| (*key, e)))?;
-        if key & GROUP == 0 {
-            return Some(key);
+        loop {
+            let running = self.outer_running(cpu);
+            let key = self.cpus[cpu]
+                .queue
+                .pick(running.as_ref().map(|(key, e)| (*key, e)))?;
+            let mut next = key;
+            if key & GROUP != 0 {
+                let group = (key & !GROUP) as usize;
+                if self.groups[group].cpus[cpu].entity.delayed {
+                    self.take_out_group(group, cpu, true);
+                    continue;
+                }
+                let running = self.inner_running(group, cpu);
+                let queue = &mut self.groups[group].cpus[cpu].queue;
+                next = queue.pick(running.as_ref().map(|(key, e)| (*key, e)))?;
+            }
+            if !self.threads[next as usize].entity.delayed {
+                return Some(next);
+            }
+            self.finish_sleep(next as usize);
         }
-        let group = (key & !GROUP) as usize;
-        let running = self.inner_running(group, cpu);
-        let queue = &mut self.groups[group].cpus[cpu].queue;
-        queue.pick(running.as_ref().map(|(key, e)| (*key, e)))
     }
 
     /// Makes `next` the running one of its queues (`set_next_entity`); those that ran there go back

@@ -171,3 +171,52 @@ fn a_flat_machine_has_no_pressure_when_there_is_room() {
         play.k.pressure_ns()
     );
 }
+
+#[test]
+fn balancing_lengthens_nobodys_slice() {
+    // Two on each CPU: balancing looks every so often, at a tick, and finds nothing to do.
+    let mut play = Play::flat(2);
+    let session = play.k.add_group(1024, None);
+    let all = CpuSet::first(2);
+    let threads: Vec<_> = (0..4)
+        .map(|_| play.add_to(Does::Hog, session, &all))
+        .collect();
+    play.until(4 * S);
+    for t in threads {
+        let used = play.of(t);
+        assert!(near(used.run_ns, 2 * S, 3), "{used:?}");
+        assert!((480..=505).contains(&used.involuntary), "{used:?}");
+    }
+}
+
+#[test]
+fn a_cpu_with_one_thread_less_pulls_one_after_it_has_failed_twice() {
+    // Half of a thread's load is missing: it is moved when the second failure has halved it, or, as it has
+    // only just left its CPU, when the third has shown that there is nothing colder. Each failure makes the
+    // next look come sooner: 60 ms or less, then 28, then 28 again.
+    for seed in 0..8 {
+        let mut play = Play::seeded(&free(SimMachine::flat(2)), seed);
+        let session = play.k.add_group(1024, None);
+        let all = CpuSet::first(2);
+        let threads: Vec<_> = (0..3)
+            .map(|_| play.add_to(Does::Hog, session, &all))
+            .collect();
+        play.until(10 * S);
+        let moved: u64 = threads.iter().map(|t| play.of(*t).migrations).sum();
+        assert!((65..=165).contains(&moved), "{moved}");
+    }
+}
+
+#[test]
+fn groups_of_the_same_weight_with_a_cpu_each_are_left_alone() {
+    let mut play = Play::flat(2);
+    let (one, other) = (play.k.add_group(1024, None), play.k.add_group(1024, None));
+    let hog = play.add_to(Does::Hog, one, &cpus(&[0]));
+    let pair = [(); 2].map(|()| play.add_to(Does::Hog, other, &cpus(&[1])));
+    play.until(S);
+    for t in [hog, pair[0], pair[1]] {
+        play.k.set_allowed(t, &CpuSet::first(2));
+    }
+    play.until(6 * S);
+    assert_eq!(pair.map(|t| play.of(t).migrations), [0, 0]);
+}

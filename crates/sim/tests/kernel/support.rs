@@ -32,8 +32,12 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn on(machine: &SimMachine) -> Play {
+        Play::seeded(machine, 1)
+    }
+
+    pub(crate) fn seeded(machine: &SimMachine, seed: u64) -> Play {
         Play {
-            k: Kernel::new(machine, 1),
+            k: Kernel::new(machine, seed),
             does: Vec::new(),
             worked: Vec::new(),
             ended: Vec::new(),

@@ -196,3 +196,58 @@ fn timers_fire_in_order_and_at_their_time() {
     play.until(6 * MS);
     assert_eq!(play.timers, [1, 2, 3]);
 }
+
+/// Two on one CPU: `debtor` has had more than its share, and blocks; then the other one runs.
+fn with_a_debtor(machine: &SimMachine) -> (Kernel, ThreadId, ThreadId) {
+    let mut k = Kernel::new(machine, 1);
+    let (debtor, other) = (spawn(&mut k), spawn(&mut k));
+    let pinned: corewise_decide::cpus::CpuSet = [0].into_iter().collect();
+    for t in [debtor, other] {
+        k.set_allowed(t, &pinned);
+    }
+    loop {
+        match k.next(S) {
+            Some(Event::Ready(t)) if t == debtor && k.thread(t).work_ns == 0 => k.run(t, 3 * MS),
+            Some(Event::Ready(t)) if t == debtor => k.block(t, Why::Futex),
+            Some(Event::Ready(t)) => break k.run(t, 50 * MS),
+            other => panic!("{other:?}"),
+        }
+    }
+    for t in [debtor, other] {
+        k.set_allowed(t, &corewise_decide::cpus::CpuSet::first(2));
+    }
+    (k, debtor, other)
+}
+
+#[test]
+fn a_sleeper_with_a_debt_wakes_up_where_it_was_although_another_cpu_is_idle() {
+    let (mut k, debtor, other) = with_a_debtor(&free(SimMachine::flat(2)));
+    k.wake(debtor, Some(other));
+    let used = k.thread(debtor);
+    assert_eq!(
+        (used.state, used.migrations),
+        (Some(ThreadState::Waiting), 0)
+    );
+    assert_eq!(used.lock_ns, 0);
+}
+
+#[test]
+fn a_sleeper_that_has_paid_its_debt_wakes_up_on_an_idle_cpu() {
+    let (mut k, debtor, other) = with_a_debtor(&free(SimMachine::flat(2)));
+    assert_eq!(k.next(k.now() + 20 * MS), None);
+    k.wake(debtor, Some(other));
+    assert_eq!(k.next(S), Some(Event::Ready(debtor)));
+    assert_eq!(
+        (k.thread(debtor).cpu, k.thread(other).cpu),
+        (Some(1), Some(0))
+    );
+}
+
+#[test]
+fn a_debtor_that_may_not_be_where_it_sleeps_goes_elsewhere() {
+    let (mut k, debtor, other) = with_a_debtor(&free(SimMachine::flat(2)));
+    k.set_allowed(debtor, &[1].into_iter().collect());
+    k.wake(debtor, Some(other));
+    assert_eq!(k.next(S), Some(Event::Ready(debtor)));
+    assert_eq!(k.thread(debtor).cpu, Some(1));
+}
