@@ -9,7 +9,7 @@
 //!
 //! - [`permits`]: the states of permits; [`request`]: what can be asked for; [`settle`]: whom a change
 //!   concerns; [`share`]: what each is given. All of this is pure.
-//! - [`masks`]: sets of CPUs; [`abi`]: the interface's types.
+//! - [`place`]: the lock, and calling back; [`masks`]: sets of CPUs; [`abi`]: the interface's types.
 //!
 //! One lock guards the permits. It is never held while a client is called back, since that calls us again;
 //! so a permit can be given back at the same time: that waits for a callback which has begun, and none
@@ -22,6 +22,7 @@
 mod abi;
 mod masks;
 mod permits;
+mod place;
 mod request;
 mod settle;
 mod share;
@@ -30,136 +31,15 @@ use crate::follower;
 use crate::link;
 use crate::loaded::Library;
 use abi::{
-    AS_INACTIVE, AUTOMATIC, Answer, Callback, INVALID_ARGUMENT, NEW_NUMBER, NEW_STATE,
-    PermitHandle, RIGID, SUCCESS, UNKNOWN,
+    AS_INACTIVE, AUTOMATIC, Answer, INVALID_ARGUMENT, PermitHandle, RIGID, SUCCESS, UNKNOWN,
 };
-use corewise_abi::reports::adapters;
 use libc::{c_char, c_void};
 use masks::Hwloc;
-use permits::{Client, Handle, Notice, Permits, Thread};
+use permits::{Client, Notice, Permits};
+use place::{call_back, handle, look, pointer, report, shared, thread, wait_for_callbacks};
 use request::{Invalid, PartRequest, Request};
-use std::ptr::without_provenance_mut;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What the lock guards.
-struct Shared {
-    permits: Permits,
-    /// Callbacks that have begun, and who runs them.
-    running: Vec<(Handle, Thread)>,
-    hwloc: Option<Hwloc>,
-}
-
-static SHARED: Mutex<Shared> = Mutex::new(Shared {
-    permits: Permits::new(),
-    running: Vec::new(),
-    hwloc: None,
-});
-
-/// Some callback has ended.
-static ENDED: Condvar = Condvar::new();
-
-fn shared() -> MutexGuard<'static, Shared> {
-    // Nothing in there panics while it holds the lock.
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Who calls.
-fn thread() -> Thread {
-    // SAFETY: no arguments, no way to fail.
-    unsafe { libc::gettid() }
-}
-
-/// The claim has changed, or may have; the follower calls.
-pub(crate) fn bound() {
-    let mut shared = shared();
-    let notices = look(&mut shared);
-    if notices.is_empty() {
-        return;
-    }
-    report(&shared.permits);
-    drop(shared);
-    follower::as_program(|| call_back(&notices));
-}
-
-/// Looks at the claim, which must happen under the lock: nobody may come with an older one afterwards. Gives
-/// whom to tell.
-fn look(shared: &mut Shared) -> Vec<Notice> {
-    shared.permits.set_limit(link::limit())
-}
-
-/// Tells the local manager.
-fn report(permits: &Permits) {
-    let Some(report) = link::report() else {
-        return;
-    };
-    let (asked, given) = permits.threads();
-    if asked > 0 {
-        report
-            .adapters
-            .fetch_or(adapters::ONETBB, std::sync::atomic::Ordering::Relaxed);
-        report.note(asked, given.min(asked));
-    }
-}
-
-/// Tells the clients, one after the other, without the lock.
-fn call_back(notices: &[Notice]) {
-    let own = thread();
-    for notice in notices {
-        let mut before = shared();
-        let Some(argument) = before.permits.argument(notice.handle) else {
-            continue;
-        };
-        before.running.push((notice.handle, own));
-        drop(before);
-        // SAFETY: the client gave it as a function of this type when it connected; it stays until its
-        // permits are gone, for which `running` makes them wait.
-        let callback: Callback = unsafe { std::mem::transmute(notice.callback) };
-        let why =
-            (NEW_NUMBER * u32::from(notice.new_number)) | (NEW_STATE * u32::from(notice.new_state));
-        // SAFETY: as above; the argument is the client's own.
-        unsafe {
-            callback(
-                pointer(notice.handle),
-                without_provenance_mut(argument),
-                why,
-            )
-        };
-        let mut after = shared();
-        let ended = after
-            .running
-            .iter()
-            .position(|r| *r == (notice.handle, own));
-        if let Some(ended) = ended {
-            after.running.swap_remove(ended);
-        }
-        drop(after);
-        ENDED.notify_all();
-    }
-}
-
-/// Waits until no other thread runs a callback about one of these permits, which are gone.
-fn wait_for_callbacks<'a>(
-    mut shared: MutexGuard<'a, Shared>,
-    gone: &[Handle],
-) -> MutexGuard<'a, Shared> {
-    let own = thread();
-    let concerned = |(handle, thread): &(Handle, Thread)| gone.contains(handle) && *thread != own;
-    while shared.running.iter().any(concerned) {
-        shared = ENDED.wait(shared).unwrap_or_else(PoisonError::into_inner);
-    }
-    shared
-}
-
-fn pointer(handle: Handle) -> PermitHandle {
-    without_provenance_mut(usize::try_from(handle).unwrap_or(0))
-}
-
-fn handle(pointer: PermitHandle) -> Option<Handle> {
-    match pointer.addr() as Handle {
-        0 => None,
-        handle => Some(handle),
-    }
-}
+pub(crate) use place::bound;
 
 /// Does something to permits under the lock, and calls back without it.
 fn change(work: impl FnOnce(&mut Permits) -> Result<Vec<Notice>, Invalid>) -> Answer {
@@ -243,7 +123,7 @@ pub(crate) unsafe extern "C" fn tcmDisconnect(client: u64) -> Answer {
     let Ok((gone, notices)) = shared.permits.disconnect(client) else {
         return INVALID_ARGUMENT;
     };
-    drop(wait_for_callbacks(shared, &gone));
+    wait_for_callbacks(shared, &gone);
     call_back(&notices);
     SUCCESS
 }
@@ -378,7 +258,7 @@ pub(crate) unsafe extern "C" fn tcmReleasePermit(permit_handle: PermitHandle) ->
     let Some((number, notices)) = released else {
         return INVALID_ARGUMENT;
     };
-    drop(wait_for_callbacks(shared, &[number]));
+    wait_for_callbacks(shared, &[number]);
     call_back(&notices);
     SUCCESS
 }

@@ -211,6 +211,16 @@ fn a_permit_can_be_released_from_its_own_callback() {
 }
 
 #[test]
+fn a_forked_child_begins_anew() {
+    let link = Link::create().unwrap();
+    link.grant(4, []);
+    let mut tbb = Player::tbb(&link);
+    tbb.expect("want 0 0 7", "0 3 4");
+    tbb.expect("fork 1 0 7", "0 3 4");
+    tbb.expect("get 0", "3 4");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let link = Link::create().unwrap();
     link.grant(4, []);

@@ -17,6 +17,7 @@
 //   on I / leave     this thread begins to work for I / ends its latest work
 //   wrong            the answers to calls that make no sense
 //   version          what tcmGetVersionInfo says
+//   fork I MIN MAX   a child connects, and asks for a permit of its own, as "want" does
 //   bye              the answer of tcmDisconnect
 #ifdef HOST
 #include <dlfcn.h>
@@ -39,6 +40,7 @@ int main(int count, char **arguments)
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 // The interface, as far as it is played with.
@@ -216,6 +218,17 @@ int play(void)
             char text[64] = "";
             a = version(text, sizeof text);
             printf("%d %s", a, text);
+        } else if (!strcmp(name, "fork")) {
+            fflush(stdout);
+            pid_t child = fork();
+            if (child == 0) {
+                arena->permit = NULL;
+                if (connect_(changed, &client) == 0)
+                    want(arena, a, b);
+                fflush(stdout);
+                _exit(0);
+            }
+            waitpid(child, NULL, 0);
         } else if (!strcmp(name, "bye")) {
             printf("%d\n", disconnect_(client));
         }
