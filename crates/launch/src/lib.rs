@@ -6,6 +6,7 @@ mod exec;
 pub mod jobserver;
 mod outcome;
 pub mod probe;
+pub mod prompt;
 mod pump;
 pub mod run;
 pub mod runtimes;

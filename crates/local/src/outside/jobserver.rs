@@ -4,7 +4,8 @@
 //! our own that never blocks, because clients may change the flags of theirs (GNU make does). How many tokens
 //! are put in or taken out is said by [`Tokens`]; a thread waits for those that are to be taken out
 //! as they come back, and races with the build's own clients for them: each that it loses is one job more
-//! until the next comes back.
+//! until the next comes back. A relay between two pipes would win always, but every job would wait for it,
+//! and tokens would be lost with it.
 //!
 //! **When we die**, the tokens that circulate then stay with the build, which goes on with as many jobs.
 
@@ -194,6 +195,7 @@ impl Shared {
 
     /// Takes tokens out as they come back, until the jobserver is dropped.
     fn take_back(&self) {
+        corewise_launch::prompt::run_soon_when_woken();
         loop {
             let waits = {
                 let mut state = self.state();
