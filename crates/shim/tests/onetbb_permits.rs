@@ -28,7 +28,7 @@ const OTHER: Client = Client {
 };
 
 /// The thread that asks where it does not matter which.
-const MAIN: i32 = 100;
+const MAIN: u64 = 100;
 
 struct World {
     permits: Permits,
@@ -44,7 +44,7 @@ impl World {
         World { permits, client }
     }
 
-    fn ask(&mut self, request: Request, handle: Option<Handle>, thread: i32) -> Handle {
+    fn ask(&mut self, request: Request, handle: Option<Handle>, thread: u64) -> Handle {
         let asked = self
             .permits
             .request(self.client, handle, request, 7, thread);
@@ -347,7 +347,7 @@ proptest! {
         let mut arenas: Vec<Option<(Handle, u32, u32)>> = vec![None; 5];
         for (step, arena, min, max) in steps {
             let max = max.max(min);
-            let thread = i32::try_from(arena).unwrap() % 3;
+            let thread = u64::try_from(arena).unwrap() % 3;
             match (step, arenas[arena]) {
                 (0..=2, known) => {
                     let handle = world.ask(between(min, max), known.map(|(h, ..)| h), thread);

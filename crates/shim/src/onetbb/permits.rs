@@ -22,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A permit, as its client names it. Never used twice.
 pub(crate) type Handle = u64;
 
-/// A thread, as the kernel numbers it.
-pub(crate) type Thread = i32;
+/// A thread, as the C library names it: as long as it lives, no other has this number.
+pub(crate) type Thread = u64;
 
 /// The states, with the interface's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

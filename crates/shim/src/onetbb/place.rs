@@ -8,9 +8,8 @@ use super::masks::Hwloc;
 use super::permits::{Handle, Notice, Permits, Thread};
 use crate::{follower, link};
 use corewise_abi::reports::adapters;
-use libc::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// What the lock guards.
@@ -24,7 +23,6 @@ pub(super) struct Shared {
 /// A process's own. A forked child has none of its parent's threads, and begins anew: one of those could
 /// have held the lock.
 struct Place {
-    pid: c_int,
     shared: Mutex<Shared>,
     /// Some callback has ended.
     ended: Condvar,
@@ -32,18 +30,27 @@ struct Place {
 
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(null_mut());
 
+extern "C" fn begin_anew() {
+    PLACE.store(null_mut(), Ordering::Release);
+}
+
 fn place() -> &'static Place {
-    // SAFETY: no arguments, no way to fail.
-    let pid = unsafe { libc::getpid() };
     let known = PLACE.load(Ordering::Acquire);
     // SAFETY: null, or one that was leaked below.
-    if let Some(place) = unsafe { known.as_ref() }
-        && place.pid == pid
-    {
-        return place;
+    match unsafe { known.as_ref() } {
+        Some(place) => place,
+        None => new_place(),
+    }
+}
+
+#[cold]
+fn new_place() -> &'static Place {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WATCHED.swap(true, Ordering::AcqRel) {
+        // SAFETY: a function that stays, and that takes no lock. Children inherit it, and WATCHED.
+        unsafe { libc::pthread_atfork(None, None, Some(begin_anew)) };
     }
     let new = Box::into_raw(Box::new(Place {
-        pid,
         shared: Mutex::new(Shared {
             permits: Permits::new(),
             running: Vec::new(),
@@ -51,7 +58,8 @@ fn place() -> &'static Place {
         }),
         ended: Condvar::new(),
     }));
-    match PLACE.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
+    let before = PLACE.compare_exchange(null_mut(), new, Ordering::AcqRel, Ordering::Acquire);
+    match before {
         // SAFETY: just made, and never freed.
         Ok(_) => unsafe { &*new },
         Err(other) => {
@@ -74,8 +82,8 @@ pub(super) fn shared() -> MutexGuard<'static, Shared> {
 
 /// Who calls.
 pub(super) fn thread() -> Thread {
-    // SAFETY: no arguments, no way to fail.
-    unsafe { libc::gettid() }
+    // SAFETY: no arguments, no way to fail. Asks the kernel nothing.
+    unsafe { libc::pthread_self() as Thread }
 }
 
 /// The claim has changed, or may have; the follower calls.
