@@ -129,6 +129,17 @@ fn an_arena_that_is_asked_for_again_from_within_keeps_its_caller() {
 }
 
 #[test]
+fn a_thread_that_ended_at_work_for_what_is_gone_is_as_good_as_new() {
+    let mut world = World::new(TBB, 4);
+    let first = world.between(0, 7);
+    world.permits.register(first, 101);
+    world.permits.release(first).unwrap();
+    let main = world.between(0, 7);
+    let other = world.ask(between(0, 7), None, 101);
+    assert_eq!([main, other].map(|h| world.given(h)), [1, 1]);
+}
+
+#[test]
 fn the_higher_priority_is_served_first_but_nobody_is_without_a_minimum() {
     let mut world = World::new(TBB, 6);
     let low = world.between(1, 7);

@@ -360,11 +360,10 @@ impl Permits {
 
     /// Notes from where a permit is asked for.
     fn place(&mut self, handle: Handle, thread: Thread) {
-        let innermost = self
-            .working
-            .get(&thread)
-            .and_then(|stack| stack.last())
-            .copied();
+        // A thread may have ended without a word, and another have its number now: what is gone is gone.
+        let stack = self.working.get(&thread).map_or(&[][..], Vec::as_slice);
+        let mut there = stack.iter().filter(|h| self.permits.contains_key(h));
+        let innermost = there.next_back().copied();
         let Some(permit) = self.permits.get(&handle) else {
             return;
         };
