@@ -7,7 +7,7 @@
 //! pointers that they give to a library's description are only followed before control returns to the
 //! program, which could unload it.
 
-use libc::{Elf64_Phdr, c_char, c_int, c_void, dl_phdr_info, size_t};
+use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, c_char, c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -26,9 +26,9 @@ struct FoundObject {
 /// The public part of glibc's `struct link_map`.
 #[repr(C)]
 struct LinkMap {
-    _base: usize,
+    base: usize,
     name: *const c_char,
-    _dynamic: *const c_void,
+    dynamic: *const Dynamic,
     _next: *const c_void,
     _previous: *const c_void,
 }
@@ -104,8 +104,13 @@ impl Library {
         }
     }
 
-    /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are.
+    /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are, or has a runtime
+    /// keep them.
     pub(crate) fn keeps_thread_data(&self) -> bool {
+        self.has_thread_local() || self.uses(KEEPERS)
+    }
+
+    fn has_thread_local(&self) -> bool {
         let mut found = false;
         each_loaded(|info| {
             let here = holds(info, self.start);
@@ -113,6 +118,59 @@ impl Library {
             here
         });
         found
+    }
+}
+
+/// By which compilers have LLVM's and Intel's runtime keep threadprivate variables (Intel's classic ones by
+/// default).
+const KEEPERS: [&CStr; 2] = [c"__kmpc_threadprivate_cached", c"__kmpc_threadprivate"];
+
+/// An entry of a library's dynamic section.
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+impl Library {
+    /// Whether its code uses one of these functions of others: what the loader had to bind says so.
+    fn uses(&self, functions: [&CStr; 2]) -> bool {
+        // What the tables of the dynamic section are called there.
+        const STRINGS: i64 = 5;
+        const SYMBOLS: i64 = 6;
+        const BINDINGS: [(i64, i64); 2] = [(23, 2), (7, 8)];
+        // SAFETY: the loader's description of a library that is loaded, whose tables stay for as long.
+        unsafe {
+            let dynamic = (*self.map).dynamic;
+            if dynamic.is_null() {
+                return false;
+            }
+            let value = |tag| {
+                let entries = (0..).map(|i| &*dynamic.add(i));
+                let mut entries = entries.take_while(|entry| entry.tag != 0);
+                entries.find(|entry| entry.tag == tag).map(|e| e.value)
+            };
+            // The loader has made addresses of most.
+            let base = (*self.map).base;
+            let table = |tag| value(tag).map(|at| if at < base { base + at } else { at });
+            let (Some(strings), Some(symbols)) = (table(STRINGS), table(SYMBOLS)) else {
+                return false;
+            };
+            let wanted = |symbol: usize| {
+                let symbol = &*(symbols as *const Elf64_Sym).add(symbol);
+                let name = (strings + symbol.st_name as usize) as *const c_char;
+                functions.contains(&CStr::from_ptr(name))
+            };
+            BINDINGS.iter().any(|(tag, size)| {
+                let (Some(first), Some(size)) = (table(*tag), value(*size)) else {
+                    return false;
+                };
+                let all = (0..size / size_of::<Elf64_Rela>())
+                    .map(|i| (*(first as *const Elf64_Rela).add(i)).r_info >> 32);
+                all.filter(|symbol| *symbol != 0)
+                    .any(|s| wanted(s as usize))
+            })
+        }
     }
 }
 

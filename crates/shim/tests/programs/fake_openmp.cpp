@@ -106,6 +106,11 @@ void __kmpc_fork_call(Location *here, int count, Body body, ...)
     task = before;
 }
 
+void *__kmpc_threadprivate_cached(Location *, int, void *data, unsigned long, void ***)
+{
+    return data;
+}
+
 int omp_get_max_threads()
 {
     return task.threads;

@@ -34,6 +34,11 @@
 static thread_local int kept = 1;
 #endif
 
+#ifdef RUNTIME_KEEPS_DATA
+static int kept = 1;
+static void **cache;
+#endif
+
 #ifdef STRICT
 static int strict(int number)
 {
@@ -134,6 +139,10 @@ int main()
         std::string command = name;
 #ifdef KEEPS_THREAD_DATA
         kept++;
+#endif
+#ifdef RUNTIME_KEEPS_DATA
+        int own = __kmpc_global_thread_num(&here);
+        ++*static_cast<int *>(__kmpc_threadprivate_cached(&here, own, &kept, sizeof kept, &cache));
 #endif
         if (command == "region") {
             printf("%d\n", region());

@@ -14,6 +14,7 @@ void __kmpc_push_num_threads_strict(Location *, int thread, int number, int seve
 void __kmpc_fork_call(Location *, int arguments, Body, ...);
 void __kmpc_serialized_parallel(Location *, int thread);
 void __kmpc_end_serialized_parallel(Location *, int thread);
+void *__kmpc_threadprivate_cached(Location *, int thread, void *data, unsigned long size, void ***cache);
 int omp_get_max_threads();
 int omp_get_num_threads();
 int omp_get_thread_num();
