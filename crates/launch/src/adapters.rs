@@ -218,7 +218,33 @@ fn follows(runtime: Runtime) -> Follows {
         ),
         Runtime::Go => (
             false,
-            "it follows the CPUs of its claim within about a second (Go 1.25 and later)",
+            "it follows the number of its CPUs within about a second, unless GOMAXPROCS is set (Go 1.25 and \
+             later; earlier ones stay)",
+        ),
+        Runtime::Jvm => (
+            false,
+            "availableProcessors follows its CPUs, unless -XX:ActiveProcessorCount is set; pools that exist, \
+             such as the common pool, stay",
+        ),
+        Runtime::Rayon => (
+            false,
+            "its pool has the number that it was made with; threads without work sleep",
+        ),
+        Runtime::Polars => (
+            false,
+            "its pool (rayon's) has the number that it was made with; threads without work sleep",
+        ),
+        Runtime::Tokio => (
+            false,
+            "a runtime has the number of workers that it was made with; those without work sleep",
+        ),
+        Runtime::Julia => (
+            false,
+            "its number of threads is read when it starts; they share the CPUs of the claim",
+        ),
+        Runtime::Dotnet => (
+            false,
+            "it reads its number of processors when it starts; its thread pool tries other numbers by itself",
         ),
         _ => (
             false,

@@ -116,6 +116,24 @@ pub struct Resolved {
     pub applied: Applied,
 }
 
+impl Resolved {
+    /// Takes back what only tells runtimes a number that they would take anyway, where they ask the kernel for
+    /// their CPUs again while they run (Go, the JVM): told a number, they would keep it.
+    pub fn leave_to_itself(&mut self) {
+        let go = |(name, _): &(OsString, OsString)| name == "GOMAXPROCS";
+        let ours = std::mem::take(&mut self.applied.env);
+        let (told, kept) = ours.into_iter().partition::<Vec<_>, _>(go);
+        self.command.env.retain(|pair| !told.contains(pair));
+        self.applied.env = kept;
+        let inserted = self.applied.insert_args.len();
+        self.applied
+            .insert_args
+            .retain(|arg| !arg.as_bytes().starts_with(b"-XX:ActiveProcessorCount="));
+        let kept = self.applied.insert_args.iter().cloned();
+        self.command.args.splice(0..inserted, kept);
+    }
+}
+
 impl Template {
     /// Takes the words after `--` and the values of every `--env`.
     ///
@@ -405,6 +423,46 @@ mod tests {
                 .env
                 .contains(&("OMP_NUM_THREADS".into(), "7".into()))
         );
+    }
+
+    #[test]
+    fn runtimes_that_ask_again_are_not_told_what_they_would_take_anyway() {
+        let go = Detected {
+            runtimes: vec![Found {
+                runtime: Runtime::Go,
+                evidence: String::new(),
+            }],
+            ..Detected::default()
+        };
+        let around = Surroundings::default();
+        let mut told = template(&["true", "x"], &["A=1"])
+            .resolve(&Knobs::threads(4), &go, &around)
+            .unwrap();
+        assert!(
+            told.command
+                .env
+                .contains(&("GOMAXPROCS".into(), "4".into()))
+        );
+        told.leave_to_itself();
+        assert_eq!(told.command.env, [("A".into(), "1".into())]);
+        let users = template(&["true"], &["GOMAXPROCS=4"]);
+        let mut users = users.resolve(&Knobs::threads(4), &go, &around).unwrap();
+        users.leave_to_itself();
+        assert_eq!(users.command.env, [("GOMAXPROCS".into(), "4".into())]);
+        let java = Detected {
+            java_launcher: true,
+            runtimes: vec![Found {
+                runtime: Runtime::Jvm,
+                evidence: String::new(),
+            }],
+            ..Detected::default()
+        };
+        let mut told = template(&["true", "-jar", "x"], &[])
+            .resolve(&Knobs::threads(4), &java, &around)
+            .unwrap();
+        assert_eq!(told.command.args[0], "-XX:ActiveProcessorCount=4");
+        told.leave_to_itself();
+        assert_eq!(told.command.args, ["-jar", "x"]);
     }
 
     #[test]

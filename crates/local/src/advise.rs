@@ -191,6 +191,11 @@ impl Advisor {
         let template = &self.request.template;
         let mut resolved = template.resolve(&setting, &self.detected, &self.surroundings)?;
         confine(&mut resolved.command, self.idle_cpus().as_deref());
+        let cpus = self.effective.cpus.len();
+        // Without a quota, one thread for each CPU is what they take.
+        if setting.threads as usize == cpus && self.effective.count >= cpus as f64 {
+            resolved.leave_to_itself();
+        }
         Ok(resolved)
     }
 
