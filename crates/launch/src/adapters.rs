@@ -56,7 +56,7 @@ impl Plan {
         let runtimes: Vec<Follows> = detected
             .runtimes
             .iter()
-            .map(|found| follows(found.runtime))
+            .map(|found| of_this_copy(follows(found.runtime), &found.evidence))
             .collect();
         let (preload, why) = match (harm(detected), use_of(detected, &runtimes), shim) {
             (Some(why), _, _) => (None, why),
@@ -258,6 +258,45 @@ fn follows(runtime: Runtime) -> Follows {
     }
 }
 
+/// What does not hold for every copy of a runtime, as far as its file tells: `evidence` is the library's path.
+fn of_this_copy(follows: Follows, evidence: &str) -> Follows {
+    let how = match follows.runtime {
+        Runtime::Onetbb if !asks_for_permits(evidence) => {
+            "only oneTBB 2021.11 and later follows; its number of workers stays"
+        }
+        Runtime::Numba if evidence.contains("/workqueue.") => {
+            "its workqueue layer stays; its tbb and omp layers follow"
+        }
+        _ => return follows,
+    };
+    Follows {
+        threads: false,
+        how,
+        ..follows
+    }
+}
+
+/// Whether a copy of oneTBB asks for permits. Its file's name ends with the version that it is compatible
+/// with, `libtbb.so.12.11` for 2021.11; where it does not say, it may.
+fn asks_for_permits(library: &str) -> bool {
+    let file = Path::new(library);
+    let file = file.canonicalize().unwrap_or(file.to_owned());
+    let name = file
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let Some((_, version)) = name.split_once(".so.") else {
+        return true;
+    };
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(12)), Some(Ok(minor))) => minor >= 11,
+        (Some(Ok(major)), _) => major >= 12,
+        _ => true,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -291,6 +330,33 @@ mod tests {
         assert!(plan.preload.is_some() && plan.all_follow());
         let arenas = plan.runtimes.first().map(|follows| follows.how);
         assert!(arenas.is_some_and(|how| how.contains("workers join and leave")));
+    }
+
+    #[test]
+    fn copies_that_are_too_old_or_another_layer_stay() {
+        let follow = |runtime, evidence: &str| {
+            let evidence = evidence.to_owned();
+            let found = Found { runtime, evidence };
+            let detected = Detected {
+                runtimes: vec![found],
+                ..Detected::default()
+            };
+            plan(&detected).all_follow()
+        };
+        for (library, follows) in [
+            ("/usr/lib/libtbb.so.12.8", false),
+            ("/usr/lib/libtbb.so.2", false),
+            ("/x/lib/libtbb.so.12.11", true),
+            ("/x/lib/libtbb.so.12.20", true),
+            ("/x/lib/libtbb-4f2a.so.12", true),
+            ("contains \"TBB_VERSION\"", true),
+        ] {
+            assert_eq!(follow(Runtime::Onetbb, library), follows, "{library}");
+        }
+        for (layer, follows) in [("tbbpool", true), ("omppool", true), ("workqueue", false)] {
+            let library = format!("/x/numba/np/ufunc/{layer}.cpython-311.so");
+            assert_eq!(follow(Runtime::Numba, &library), follows, "{library}");
+        }
     }
 
     #[test]
