@@ -4,7 +4,7 @@
 //! keeps data of its own in each thread: OpenMP promises that threadprivate data lives on from region to
 //! region if their numbers of threads are the same. Excepted are the libraries on a list: of each it is
 //! proven, by a test that compares what a program computes, that it gives the same result. And the user
-//! may want all changed.
+//! may want all changed, but for libraries of which it is known that they then compute something else.
 
 use crate::objects::Object;
 use std::ffi::CStr;
@@ -30,18 +30,41 @@ const LISTED: [(&[u8], &str); 4] = [
     ),
 ];
 
-/// Whether the library at `path` is on the list.
-pub(crate) fn is_listed(path: &[u8]) -> bool {
+/// A part of the path of a library, and what happens when fewer threads come than it demanded.
+const RELYING: [(&[u8], &str); 1] = [(
+    b"/libmkl_",
+    "cuts its work before the region: dgesv gives another result (oneMKL 2026)",
+)];
+
+/// What is known of a library: [`CHANGEABLE`], [`FIXED`], or nothing (0).
+pub(crate) fn known(path: &[u8]) -> u32 {
     let contains = |part: &[u8]| path.windows(part.len()).any(|window| window == part);
-    LISTED.iter().any(|(part, _)| contains(part))
+    if LISTED.iter().any(|(part, _)| contains(part)) {
+        CHANGEABLE
+    } else if RELYING.iter().any(|(part, _)| contains(part)) {
+        FIXED
+    } else {
+        0
+    }
 }
+
+/// The library's numbers may be changed also where it demands them.
+const CHANGEABLE: u32 = 1;
+/// None of the library's numbers may ever be changed.
+const FIXED: u32 = 2;
 
 /// Whether the number of threads of a region in the library `caller`, which the program has `demanded` or
 /// left to the runtime, may be changed.
 #[inline]
 pub(crate) fn may_change(caller: &Object, demanded: bool) -> bool {
-    let safe = !demanded && caller.keeps_thread_data.load(Ordering::Relaxed) == 0;
-    safe || caller.listed.load(Ordering::Relaxed) != 0 || OVERRIDE.load(Ordering::Relaxed) != 0
+    match caller.listed.load(Ordering::Relaxed) {
+        CHANGEABLE => true,
+        FIXED => false,
+        _ => {
+            let safe = !demanded && caller.keeps_thread_data.load(Ordering::Relaxed) == 0;
+            safe || OVERRIDE.load(Ordering::Relaxed) != 0
+        }
+    }
 }
 
 /// Whether the user wants numbers changed that programs demand; read when the process begins.

@@ -29,7 +29,7 @@ pub(crate) struct Object {
     end: AtomicUsize,
     /// The epoch in which this was found; 0: not yet.
     epoch: AtomicU64,
-    /// Whether a number that it demands may be changed, and what it keeps in its threads be lost.
+    /// What is known of its numbers; see [`listed`].
     pub(crate) listed: AtomicU32,
     /// Whether it keeps data of its own in each thread.
     pub(crate) keeps_thread_data: AtomicU32,
@@ -177,8 +177,8 @@ impl Objects {
         for (function, name) in object.functions.iter().zip(self.names) {
             function.store(handle.function(name), Ordering::Relaxed);
         }
-        let listed = listed::is_listed(library.path().to_bytes());
-        object.listed.store(u32::from(listed), Ordering::Relaxed);
+        let listed = listed::known(library.path().to_bytes());
+        object.listed.store(listed, Ordering::Relaxed);
         let keeps = u32::from(library.keeps_thread_data());
         object.keeps_thread_data.store(keeps, Ordering::Relaxed);
         object.end.store(library.end(), Ordering::Relaxed);

@@ -209,6 +209,19 @@ fn the_user_may_have_demanded_numbers_changed() {
 }
 
 #[test]
+fn a_library_that_relies_on_what_it_demands_gets_it_whatever_the_user_wants() {
+    let library = shared("kmpc_library.cpp", "libmkl_some.so", &["-fno-openmp"]);
+    for runtime in runtimes() {
+        let link = Link::create().unwrap();
+        let variables = [("COREWISE_OVERRIDE_CLAUSES", "1")];
+        let mut program = runtime.start_with(&link, &variables);
+        link.grant(2, []);
+        let answer = program.ask(&format!("library {} 3", library.file.display()));
+        assert_eq!(answer, "4 3");
+    }
+}
+
+#[test]
 fn a_library_on_the_list_follows_also_where_it_demands() {
     let library = |name| shared("kmpc_library.cpp", name, &["-fno-openmp"]);
     let (listed, other) = (library("lib_lightgbm.so"), library("libother.so"));
