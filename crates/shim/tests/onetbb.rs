@@ -122,6 +122,24 @@ fn without_a_claim_to_follow_the_connection_is_declined() {
 }
 
 #[test]
+fn a_claim_whose_keeper_dies_binds_no_more() {
+    let (end, until) = std::sync::mpsc::channel::<()>();
+    let (made, link) = std::sync::mpsc::channel();
+    let keeper = std::thread::spawn(move || {
+        let link = Link::create().unwrap();
+        link.grant(2, []);
+        made.send(link).unwrap();
+        let _ = until.recv();
+    });
+    let link = link.recv().unwrap();
+    let mut tbb = Player::tbb(&link);
+    tbb.expect("want 0 0 7", "0 1 4");
+    drop(end);
+    keeper.join().unwrap();
+    tbb.expect("until 0 7", "yes");
+}
+
+#[test]
 fn a_runtime_that_has_an_adapter_of_its_own_is_declined() {
     let link = Link::create().unwrap();
     link.grant(2, []);
