@@ -207,6 +207,10 @@ fn follows(runtime: Runtime) -> Follows {
             true,
             "each parallel region; loops with a dynamic schedule also within",
         ),
+        Runtime::LlvmOpenmp | Runtime::IntelOpenmp => (
+            true,
+            "each parallel region; oneMKL's regions keep their number",
+        ),
         Runtime::Openblas => (true, "each product of matrices, also within a longer call"),
         Runtime::Onetbb => (
             true,
@@ -263,6 +267,9 @@ fn of_this_copy(follows: Follows, evidence: &str) -> Follows {
     let how = match follows.runtime {
         Runtime::Onetbb if !asks_for_permits(evidence) => {
             "only oneTBB 2021.11 and later follows; its number of workers stays"
+        }
+        Runtime::LlvmOpenmp if evidence.contains(" contains ") => {
+            "linked statically, it stays; as a library it would follow"
         }
         Runtime::Numba if evidence.contains("/workqueue.") => {
             "its workqueue layer stays; its tbb and omp layers follow"
@@ -402,6 +409,24 @@ mod tests {
         let plan = plan(&with(&[Runtime::Go]));
         assert_eq!(plan.preload, None);
         assert!(plan.why.contains("cannot follow"), "{}", plan.why);
+    }
+
+    #[test]
+    fn llvms_openmp_follows_as_a_library() {
+        let follow = |evidence: &str| {
+            let found = Found {
+                runtime: Runtime::LlvmOpenmp,
+                evidence: evidence.to_owned(),
+            };
+            let detected = Detected {
+                runtimes: vec![found],
+                ..Detected::default()
+            };
+            plan(&detected).all_follow()
+        };
+        assert!(follow("/usr/lib/llvm-14/lib/libomp.so.5"));
+        assert!(!follow("/usr/bin/solver contains \"KMP_BLOCKTIME\""));
+        assert!(plan(&with(&[Runtime::IntelOpenmp])).all_follow());
     }
 
     #[test]
