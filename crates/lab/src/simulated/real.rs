@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: u32 = 4;
 /// No run takes longer.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Seeds of a prediction; while fitting, one.
+/// Seeds of a prediction.
 const SEEDS: std::ops::Range<u64> = 0..5;
 /// The bars.
 const WORST: f64 = 0.15;
@@ -265,7 +265,7 @@ fn judge(
         false => fit(machine.costs, |costs| {
             let mut sum = 0.0;
             for workload in &fitted {
-                let predicted = model::predict(workload, machine, *costs, 0..1)?;
+                let predicted = model::predict(workload, machine, *costs, SEEDS)?;
                 sum += (predicted / times[&workload.name]).ln().powi(2);
             }
             Ok((sum / fitted.len() as f64).sqrt())

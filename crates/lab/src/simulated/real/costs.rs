@@ -1,4 +1,8 @@
 //! Fitting what the kernel's work costs on this machine: a coordinate search, always the same.
+//!
+//! Some costs come only together in what is fitted on: where whoever is woken always comes to an idle CPU,
+//! waking and its interrupt are one. So the machine file's figures, which are measured one by one, count too:
+//! the search leaves them where that makes the workloads' times better, and not for nothing ([`AWAY`]).
 
 use anyhow::Result;
 use corewise_sim::machine::Costs;
@@ -66,6 +70,9 @@ pub const FITTED: [Fitted; 8] = [
     },
 ];
 
+/// A cost that is e times what it was is as bad as a root mean square error that grows from 0 to this.
+const AWAY: f64 = 0.01;
+
 /// Factors that are tried of each cost, a finer pair in each pass.
 const STEPS: [f64; 4] = [4.0, 2.0, 1.4, 1.15];
 
@@ -83,13 +90,16 @@ impl Fitted {
     }
 }
 
-/// The costs, near `from`, for which `loss` is least: of each cost in turn larger and smaller values are
-/// tried, and kept while they are better, in steps that become finer.
+/// The costs, near `from`, for which `loss`, a root mean square error, is least: of each cost in turn larger
+/// and smaller values are tried, and kept while they are better, in steps that become finer. With them
+/// comes their loss.
 ///
 /// # Errors
 /// As `loss`.
 pub fn fit(from: Costs, mut loss: impl FnMut(&Costs) -> Result<f64>) -> Result<(Costs, f64)> {
-    let mut best = (from, loss(&from)?);
+    let mut score =
+        |costs: &Costs| Ok::<f64, anyhow::Error>(loss(costs)?.powi(2) + away(costs, &from));
+    let mut best = (from, score(&from)?);
     for step in STEPS {
         for _ in 0..2 {
             let before = best.1;
@@ -100,7 +110,7 @@ pub fn fit(from: Costs, mut loss: impl FnMut(&Costs) -> Result<f64>) -> Result<(
                         if next == best.0 {
                             break;
                         }
-                        let now = loss(&next)?;
+                        let now = score(&next)?;
                         if now >= best.1 {
                             break;
                         }
@@ -113,20 +123,27 @@ pub fn fit(from: Costs, mut loss: impl FnMut(&Costs) -> Result<f64>) -> Result<(
             }
         }
     }
-    Ok(best)
+    let found = best.0;
+    Ok((found, loss(&found)?))
+}
+
+/// How far costs are from where they were, as the square of an error.
+fn away(costs: &Costs, from: &Costs) -> f64 {
+    let ns = |cost: &Fitted, costs| cost.of(costs).max(1) as f64;
+    let part = |cost: &Fitted| {
+        let ratio = ns(cost, costs) / ns(cost, from);
+        (AWAY * ratio.ln()).powi(2)
+    };
+    FITTED.iter().map(part).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Far from its least value at costs of their own, in the logarithm.
-    fn away(costs: &Costs, wanted: &Costs) -> f64 {
-        let part = |cost: &Fitted| {
-            let ratio = cost.of(costs) as f64 / cost.of(wanted) as f64;
-            ratio.ln().powi(2)
-        };
-        FITTED.iter().map(part).sum()
+    /// The error of a model that is right at these costs.
+    fn error(costs: &Costs, wanted: &Costs) -> f64 {
+        away(costs, wanted).sqrt() / AWAY
     }
 
     #[test]
@@ -138,19 +155,26 @@ mod tests {
             idle_ipi_ns: 5_000,
             ..Costs::default()
         };
-        let (found, loss) = fit(Costs::default(), |costs| Ok(away(costs, &wanted))).unwrap();
+        let (found, loss) = fit(Costs::default(), |costs| Ok(error(costs, &wanted))).unwrap();
         for cost in FITTED {
             let ratio = cost.of(&found) as f64 / cost.of(&wanted) as f64;
             assert!((0.9..1.1).contains(&ratio), "{} {ratio}", cost.name);
         }
-        assert!(loss < 0.05);
+        assert!(loss < 0.2);
+    }
+
+    #[test]
+    fn a_cost_that_hardly_matters_is_left_as_it_was() {
+        let hardly = |costs: &Costs| 0.02 - 1e-8 * costs.wake_ns as f64;
+        let (found, _) = fit(Costs::default(), |costs| Ok(hardly(costs))).unwrap();
+        assert_eq!(found, Costs::default());
     }
 
     #[test]
     fn costs_stay_within_their_bounds() {
         let (low, _) = fit(Costs::default(), |costs| Ok(costs.idle_wake_ns as f64)).unwrap();
         assert_eq!(low.idle_wake_ns, 500);
-        let (high, _) = fit(Costs::default(), |costs| Ok(-(costs.wake_ns as f64))).unwrap();
+        let (high, _) = fit(Costs::default(), |costs| Ok(1e6 - costs.wake_ns as f64)).unwrap();
         assert_eq!(high.wake_ns, 50_000);
     }
 }
