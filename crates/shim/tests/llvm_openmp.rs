@@ -371,6 +371,41 @@ fn a_clause_that_says_more_and_the_runtimes_own_regions_are_left_alone() {
 }
 
 #[test]
+fn each_library_uses_the_copy_that_the_loader_has_bound_it_to() {
+    let fake = &runtimes()[0];
+    let copy = |name| shared("fake_openmp.cpp", name, &["-fno-openmp"]);
+    let copies = [copy("libompa.so"), copy("libompb.so")];
+    let wheels = copies.each_ref().map(|copy| {
+        let path = format!("-Wl,-rpath,{}", copy.file.parent().unwrap().display());
+        let file = copy.file.to_str().unwrap();
+        shared(
+            "kmpc_library.cpp",
+            "libwheel.so",
+            &["-fno-openmp", file, &path],
+        )
+    });
+    let everybodys = fake.build("copies.cpp", &["-Wl,--no-as-needed"]);
+    let nobodys = build("copies.cpp", &["-fno-openmp"]);
+    for built in [everybodys, nobodys] {
+        let link = Link::create().unwrap();
+        let mut program = Program::start(&built, &link, 4);
+        for wheel in &wheels {
+            assert_eq!(
+                program.ask(&format!("open {}", wheel.file.display())),
+                "loaded"
+            );
+        }
+        for claim in [1, 3, 2] {
+            link.grant(claim, []);
+            for wheel in &wheels {
+                let answer = program.ask(&format!("team {}", wheel.file.display()));
+                assert_eq!(answer, format!("{claim} {claim}"));
+            }
+        }
+    }
+}
+
+#[test]
 fn what_gcc_compiled_follows_once_also_on_libomp() {
     for runtime in runtimes().iter().filter(|r| !r.fake) {
         let built = runtime.build("regions.cpp", &["-fopenmp"]);
