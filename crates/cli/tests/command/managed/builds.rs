@@ -272,3 +272,65 @@ fn a_build_within_another_one_keeps_that_ones_jobserver() {
     let why = inner["jobserver"]["why_not"].as_str().unwrap_or_default();
     assert!(why.contains("MAKEFLAGS"), "{text}");
 }
+
+#[test]
+fn without_a_manager_a_build_has_all_the_jobs_that_were_asked_for() {
+    let place = Place::new();
+    makefile(&place, "m", 12);
+    // No folder for a manager.
+    std::fs::write(place.runtime(), "").unwrap();
+    let build = Build::start(&place, &[], &["make", "-f", "m", "-j9"]);
+    build.runs(9);
+    build.ends_well();
+    all_are_made(place.path(), "m", 12);
+    assert_eq!(most_at_once(&log(&place), 0), 9);
+    assert!(summary(&place)["managed"]["why_not"].is_string());
+}
+
+#[test]
+fn cargo_uses_the_jobserver_and_hands_it_on() {
+    let place = Place::new();
+    let write = |name: &str, text: &str| {
+        let file = place.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, text).unwrap();
+    };
+    write(
+        "Cargo.toml",
+        "[package]\nname = \"made\"\nedition = \"2021\"\n[workspace]\n",
+    );
+    write("src/main.rs", "fn main() {}\n");
+    let flags = "std::env::var(\"CARGO_MAKEFLAGS\").unwrap_or_default()";
+    write(
+        "build.rs",
+        &format!("fn main() {{ std::fs::write(\"flags\", {flags}).unwrap(); }}\n"),
+    );
+    let args = [
+        "run",
+        "--summary",
+        "summary.json",
+        "--",
+        env!("CARGO"),
+        "build",
+        "--offline",
+        "-j9",
+    ];
+    let mut command = place.command(&args);
+    // Nobody's settings.
+    for name in ["CARGO_BUILD_JOBS", "CARGO_TARGET_DIR", "RUSTFLAGS"] {
+        command.env_remove(name);
+    }
+    let output = without_jobserver(&mut command)
+        .env("CARGO_HOME", place.path().join("home"))
+        .output()
+        .unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(!said.contains("warning"), "{said}");
+    let flags = std::fs::read_to_string(place.path().join("flags")).unwrap();
+    assert!(flags.contains("=200,201"), "{flags}");
+    assert_eq!(
+        summary(&place)["jobserver"]["replaced"],
+        serde_json::json!(["-j9"])
+    );
+}
