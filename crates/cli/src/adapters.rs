@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use corewise_launch::adapters::{Plan, find_shim};
 use corewise_launch::command::Command;
+use corewise_launch::jobserver::Client;
 use corewise_launch::runtimes::{Detected, Environment, Surroundings, detect_in};
 use corewise_local::outside::{Adapters, Follower};
 use serde_json::json;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
     let program = Command::new(&args.program)?.program;
     let detected = detect_in(&program, &environment);
     let plan = plan(&detected, &environment);
+    let build = Client::of(&program, &environment);
     if args.json {
         let runtimes = plan.runtimes.iter().map(|follows| {
             json!({
@@ -41,6 +43,7 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
             "preload": plan.preload,
             "why": plan.why,
             "runtimes": runtimes.collect::<Vec<_>>(),
+            "jobserver": build.map(Client::how),
         });
         output::print(&format!("{told}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -51,6 +54,9 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
     };
     for follows in &plan.runtimes {
         text += &format!("  {}: {}\n", follows.runtime.row().name, follows.how);
+    }
+    if let Some(build) = build {
+        text += &format!("  {}: {}\n", build.name(), build.how());
     }
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)

@@ -89,7 +89,21 @@ impl Client {
         }
     }
 
-    fn name(self) -> &'static str {
+    /// What follows the claim of such a program, for people.
+    pub fn how(self) -> &'static str {
+        match self {
+            Client::Make => {
+                "its jobs follow, by a jobserver, where it is given -j (GNU make 4.2 and later)"
+            }
+            Client::Ninja => {
+                "its jobs follow, by a jobserver (ninja 1.13 and later, and no make older than 4.4)"
+            }
+            Client::Cargo => "the jobs of its builds follow, by a jobserver",
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
             Client::Make => "make",
             Client::Ninja => "ninja",
