@@ -30,6 +30,14 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
     let detected = detect_in(&program, &environment);
     let plan = plan(&detected, &environment);
     let build = Client::of(&program, &environment);
+    let plan = match build {
+        Some(_) => Plan {
+            preload: None,
+            why: "it is a build, of many short programs".to_owned(),
+            ..plan
+        },
+        None => plan,
+    };
     if args.json {
         let runtimes = plan.runtimes.iter().map(|follows| {
             json!({
