@@ -6,6 +6,7 @@
 //!   and could use.
 //! - [`reports`]: the reports page, written by the adapters in a program's processes, read by its local
 //!   manager: what follows the claim, and what it asked for.
+//! - [`regions`]: the regions page, beside it: how long each parallel region takes, and its number of threads.
 //! - [`message`]: messages on the socket, for what is rare.
 //!
 //! Each is one page of shared memory (a memfd whose size is sealed, so that neither side can
@@ -21,6 +22,7 @@ mod cpus;
 mod header;
 pub mod message;
 pub mod progress;
+pub mod regions;
 pub mod reports;
 mod sync;
 

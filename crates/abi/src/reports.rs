@@ -2,7 +2,7 @@
 //! process writes its own report; the local manager reads them, and believes nothing that matters to
 //! other programs.
 //!
-//! Both this page and the claim page beside it are kept by the local manager, in memfds that the adapters
+//! This page, the claim page and the regions page beside it are kept by the local manager, in memfds that the adapters
 //! open by way of `/proc`: [`LINK`] is the variable that says where.
 
 use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use crate::{PAGE_BYTES, PageHeader};
 const MAGIC: u32 = u32::from_le_bytes(*b"CWre");
 
 /// The environment variable that leads adapters to their pages:
-/// `PID:CLAIM:CLAIM_INODE:REPORTS:REPORTS_INODE`, where CLAIM and REPORTS are descriptors of the process
-/// PID, and the inode numbers tell whether they are still the same files.
+/// `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE`, where CLAIM, REPORTS and REGIONS are descriptors of the process
+/// PID, each with the inode number that tells whether it is still the same file.
 pub const LINK: &str = "COREWISE_LINK";
 
 /// Processes of one program that can report at the same time. Others follow the claim, too, unseen.

@@ -1,5 +1,5 @@
-//! The two pages between a local manager and the adapters in its program's processes: the claim as it is
-//! relayed to them (down), and what they tell (up). Adapters have no connection: they find the pages by a
+//! The pages between a local manager and the adapters in its program's processes: the claim as it is
+//! relayed to them (down), and what they tell (up): how they follow, and how long regions take. Adapters have no connection: they find the pages by a
 //! variable in their environment, and learn from the page itself when its keeper has died.
 
 use crate::Error;
@@ -7,6 +7,7 @@ use crate::keeper;
 use crate::mapped::Mapped;
 use crate::pages::wake;
 use corewise_abi::claim::ClaimPage;
+use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::{LINK, ReportsPage};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,8 +20,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 pub struct Link {
     claim: &'static ClaimPage,
     reports: &'static ReportsPage,
-    claim_file: OwnedFd,
-    reports_file: OwnedFd,
+    regions: &'static RegionsPage,
+    /// Of the claim, the reports, the regions.
+    files: [OwnedFd; 3],
 }
 
 impl Link {
@@ -35,16 +37,20 @@ impl Link {
             Mapped::<ClaimPage>::create("corewise-link", true).map_err(system)?;
         let (reports, reports_file) =
             Mapped::<ReportsPage>::create("corewise-reports", false).map_err(system)?;
+        let (regions, regions_file) =
+            Mapped::<RegionsPage>::create("corewise-regions", false).map_err(system)?;
         let claim: &'static Mapped<ClaimPage> = Box::leak(Box::new(claim));
         let reports: &'static Mapped<ReportsPage> = Box::leak(Box::new(reports));
+        let regions: &'static Mapped<RegionsPage> = Box::leak(Box::new(regions));
         keeper::keep(claim).map_err(system)?;
         claim.initialise(std::process::id().cast_signed());
         reports.initialise();
+        regions.initialise();
         Ok(Link {
             claim,
             reports,
-            claim_file,
-            reports_file,
+            regions,
+            files: [claim_file, reports_file, regions_file],
         })
     }
 
@@ -53,20 +59,12 @@ impl Link {
     /// # Errors
     /// [`Error::System`] if the files cannot be asked who they are.
     pub fn variable(&self) -> Result<(&'static str, String), Error> {
-        let inode = |file: &OwnedFd| {
-            let status = rustix::fs::fstat(file.as_fd());
-            status
-                .map(|s| s.st_ino)
-                .map_err(Error::system("look at pages for adapters"))
-        };
-        let value = format!(
-            "{}:{}:{}:{}:{}",
-            std::process::id(),
-            self.claim_file.as_raw_fd(),
-            inode(&self.claim_file)?,
-            self.reports_file.as_raw_fd(),
-            inode(&self.reports_file)?,
-        );
+        let mut value = std::process::id().to_string();
+        for file in &self.files {
+            let status = rustix::fs::fstat(file.as_fd())
+                .map_err(Error::system("look at pages for adapters"))?;
+            value += &format!(":{}:{}", file.as_raw_fd(), status.st_ino);
+        }
         Ok((LINK, value))
     }
 
@@ -87,8 +85,18 @@ impl Link {
         self.claim.binding()
     }
 
+    /// The claim as the adapters see it.
+    pub fn claim(&self) -> &'static ClaimPage {
+        self.claim
+    }
+
     /// What the adapters tell.
     pub fn reports(&self) -> &ReportsPage {
         self.reports
+    }
+
+    /// How long regions take, and how many threads each is to have.
+    pub fn regions(&self) -> &'static RegionsPage {
+        self.regions
     }
 }

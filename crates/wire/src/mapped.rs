@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use corewise_abi::claim::ClaimPage;
 use corewise_abi::progress::ProgressPage;
+use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::ReportsPage;
 
 /// The types that may be laid over a page: atomics only, no larger than a page.
@@ -27,6 +28,7 @@ pub(crate) trait Page {}
 impl Page for ClaimPage {}
 impl Page for ProgressPage {}
 impl Page for ReportsPage {}
+impl Page for RegionsPage {}
 
 const _: () = assert!(size_of::<ClaimPage>() <= PAGE_BYTES && align_of::<ClaimPage>() <= 4096);
 const _: () =
