@@ -1,12 +1,13 @@
 //! The functions that are interposed. Each asks its adapter and then jumps to the real function, with the
 //! arguments and the return address that it was called with: no frame of ours is left under the
-//! program's code, which may throw, be cancelled, call `longjmp` or ask who called it.
+//! program's code, which may throw, be cancelled, call `longjmp` or ask who called it. (Regions that are
+//! timed are called, not jumped to: see [`begin_timed_region`].)
 //!
 //! Safety: the code follows the System V ABI of x86-64. On entry the stack is 8 bytes off its alignment;
 //! six registers and 8 bytes more align it for the call. All registers that may carry arguments of these
 //! functions (integers and pointers only) are saved around it; `rax`, `r10` and `r11` are free.
 
-use crate::libgomp::{next_piece, nowhere, region};
+use crate::libgomp::{next_piece, nowhere, region, region_ends, timed_region};
 use crate::openblas::thread_begins;
 use std::arch::naked_asm;
 
@@ -41,6 +42,61 @@ unsafe extern "C" fn begin_region() {
         "jmp r11",
         ".cfi_endproc",
         region = sym region,
+        nowhere = sym nowhere,
+    )
+}
+
+/// As [`begin_region`], for functions that return when the region has ended and whose arguments are all in
+/// registers. Where the region is timed, the function is called, and [`region_ends`] after it: 40 bytes of our
+/// stack then lie under the region's code, described to whoever unwinds through them. An exception cannot: it may
+/// not leave a region.
+#[unsafe(naked)]
+unsafe extern "C" fn begin_timed_region() {
+    naked_asm!(
+        ".cfi_startproc",
+        // What is timed, and room for what the function returns.
+        "sub rsp, 40",
+        ".cfi_adjust_cfa_offset 40",
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        ".cfi_adjust_cfa_offset 48",
+        "mov rsi, rdi",
+        "mov edi, eax",
+        "lea rcx, [rsp + 48]",
+        "call {timed_region}",
+        "mov r11, rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rax",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -48",
+        "test r11, r11",
+        "jz {nowhere}",
+        "cmp qword ptr [rsp], 0",
+        "jne 2f",
+        "add rsp, 40",
+        ".cfi_remember_state",
+        ".cfi_adjust_cfa_offset -40",
+        "jmp r11",
+        ".cfi_restore_state",
+        "2:",
+        "call r11",
+        "mov [rsp + 32], rax",
+        "mov rdi, rsp",
+        "call {region_ends}",
+        "mov rax, [rsp + 32]",
+        "add rsp, 40",
+        ".cfi_adjust_cfa_offset -40",
+        "ret",
+        ".cfi_endproc",
+        timed_region = sym timed_region,
+        region_ends = sym region_ends,
         nowhere = sym nowhere,
     )
 }
@@ -124,9 +180,7 @@ macro_rules! entries {
 }
 
 entries! { begin_region:
-    5 GOMP_parallel
     6 GOMP_parallel_start
-    7 GOMP_parallel_reductions
     8 GOMP_parallel_sections
     9 GOMP_parallel_sections_start
     10 GOMP_parallel_loop_static
@@ -142,6 +196,11 @@ entries! { begin_region:
     20 GOMP_parallel_loop_nonmonotonic_runtime
     21 GOMP_parallel_loop_maybe_nonmonotonic_runtime
     22 GOMP_teams_reg
+}
+
+entries! { begin_timed_region:
+    5 GOMP_parallel
+    7 GOMP_parallel_reductions
 }
 
 entries! { begin_piece:

@@ -6,6 +6,7 @@
 
 use corewise_abi::PAGE_BYTES;
 use corewise_abi::claim::ClaimPage;
+use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::{LINK, Report, ReportsPage};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 static CLAIM: AtomicPtr<ClaimPage> = AtomicPtr::new(null_mut());
 static REPORT: AtomicPtr<Report> = AtomicPtr::new(null_mut());
+static REGIONS: AtomicPtr<RegionsPage> = AtomicPtr::new(null_mut());
 
 /// Called by the loader before the program begins.
 #[used]
@@ -36,6 +38,9 @@ extern "C" fn open() {
         .filter(|page| page.is_valid())
         .and_then(|page| page.take(own));
     REPORT.store(pointer(report), Ordering::Release);
+    let regions = map::<RegionsPage>(pages.pid, pages.regions, writable);
+    let regions = regions.filter(|page| page.is_valid());
+    REGIONS.store(pointer(regions), Ordering::Release);
 }
 
 fn pointer<T>(of: Option<&'static T>) -> *mut T {
@@ -54,6 +59,15 @@ pub(crate) fn claim() -> Option<&'static ClaimPage> {
 pub(crate) fn report() -> Option<&'static Report> {
     // SAFETY: as above.
     unsafe { REPORT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Where regions are timed, if they are to be.
+#[inline]
+pub(crate) fn timing() -> Option<&'static RegionsPage> {
+    // SAFETY: as above.
+    let regions = unsafe { REGIONS.load(Ordering::Acquire).as_ref() }?;
+    let keeper_lives = !claim()?.keeper_has_died();
+    (regions.is_timing() && keeper_lives).then_some(regions)
 }
 
 /// How many threads this process may run, where a claim binds it.
@@ -75,23 +89,27 @@ struct Pages {
     pid: u32,
     claim: File,
     reports: File,
+    regions: File,
 }
 
 impl Pages {
-    /// Reads `PID:CLAIM:INODE:REPORTS:INODE`.
+    /// Reads `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE`.
     fn parse(text: &[u8]) -> Option<Pages> {
         let mut numbers = text.split(|b| *b == b':').map(number);
         let mut next = || numbers.next().flatten();
+        let pid = u32::try_from(next()?).ok()?;
+        let mut file = || {
+            let descriptor = u32::try_from(next()?).ok()?;
+            Some(File {
+                descriptor,
+                inode: next()?,
+            })
+        };
         let pages = Pages {
-            pid: u32::try_from(next()?).ok()?,
-            claim: File {
-                descriptor: u32::try_from(next()?).ok()?,
-                inode: next()?,
-            },
-            reports: File {
-                descriptor: u32::try_from(next()?).ok()?,
-                inode: next()?,
-            },
+            pid,
+            claim: file()?,
+            reports: file()?,
+            regions: file()?,
         };
         numbers.next().is_none().then_some(pages)
     }

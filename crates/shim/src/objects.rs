@@ -19,6 +19,8 @@ pub(crate) const FUNCTIONS: usize = 64;
 const OBJECTS: usize = 256;
 /// Addresses that can be kept, a power of two.
 const SITES: usize = 4096;
+/// 2 to the 64th over the golden ratio: spreads numbers that differ in their lower bits.
+const FIBONACCI: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How far from its place an address is looked for.
 const PROBES: usize = 8;
 
@@ -33,6 +35,8 @@ pub(crate) struct Object {
     pub(crate) listed: AtomicU32,
     /// Whether it keeps data of its own in each thread.
     pub(crate) keeps_thread_data: AtomicU32,
+    /// Made of its file's name: the same whenever and wherever it is loaded.
+    name: AtomicU64,
     functions: [AtomicPtr<c_void>; FUNCTIONS],
 }
 
@@ -44,6 +48,7 @@ impl Object {
             epoch: AtomicU64::new(0),
             listed: AtomicU32::new(0),
             keeps_thread_data: AtomicU32::new(0),
+            name: AtomicU64::new(0),
             functions: [const { AtomicPtr::new(null_mut()) }; FUNCTIONS],
         }
     }
@@ -55,6 +60,14 @@ impl Object {
             Some(function) => function.load(Ordering::Relaxed),
             None => null_mut(),
         }
+    }
+
+    /// Names the code at `address` of it: the same whenever and wherever it is loaded. Never 0.
+    #[inline]
+    pub(crate) fn key(&self, address: usize) -> u64 {
+        let offset = address.wrapping_sub(self.start.load(Ordering::Relaxed));
+        let mixed = (self.name.load(Ordering::Relaxed) ^ offset as u64).wrapping_mul(FIBONACCI);
+        (mixed ^ mixed >> 32).max(1)
     }
 
     /// Whether `address` is in it.
@@ -133,7 +146,7 @@ impl Objects {
     /// The places where an address may be kept.
     fn near(&self, address: usize) -> impl Iterator<Item = &Site> {
         // Fibonacci hashing: code addresses differ in their lower bits.
-        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SITES.trailing_zeros());
+        let hash = address.wrapping_mul(FIBONACCI as usize) >> (64 - SITES.trailing_zeros());
         (0..PROBES).filter_map(move |i| self.sites.get((hash + i) % SITES))
     }
 
@@ -181,6 +194,8 @@ impl Objects {
         object.listed.store(listed, Ordering::Relaxed);
         let keeps = u32::from(library.keeps_thread_data());
         object.keeps_thread_data.store(keeps, Ordering::Relaxed);
+        let name = hash(file_name(library.path().to_bytes()));
+        object.name.store(name, Ordering::Relaxed);
         object.end.store(library.end(), Ordering::Relaxed);
         object.start.store(library.start(), Ordering::Release);
         object.epoch.store(epoch, Ordering::Release);
@@ -204,6 +219,16 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
 #[inline]
 pub(crate) fn epoch() -> u64 {
     EPOCH.load(Ordering::Acquire)
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
+}
+
+/// FNV-1a: the names are few and nobody's attack.
+fn hash(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 const _: () = assert!(SITES.is_power_of_two());

@@ -228,6 +228,45 @@ fn pages_that_are_not_there_change_nothing() {
 }
 
 #[test]
+fn regions_are_timed_and_have_the_number_that_they_are_given() {
+    let link = Link::create().unwrap();
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    assert_eq!(program.ask("region"), "4");
+    assert_eq!(link.regions().timed().count(), 0, "nobody asked for it");
+    link.regions().time(true);
+    for _ in 0..5 {
+        assert_eq!(program.ask("region"), "4");
+    }
+    let (region, timed) = link.regions().timed().next().unwrap();
+    assert_eq!((timed.asked, timed.runs), (4, 5));
+    assert!(timed.time_ns > 0);
+    region.give(3);
+    assert_eq!(program.ask("region"), "3");
+    link.grant(2, []);
+    assert_eq!(program.ask("region"), "2", "the claim bounds it");
+    assert_eq!(program.ask("loop 1000"), "2 499500", "another region");
+    assert_eq!(link.regions().timed().count(), 2);
+    link.regions().time(false);
+    link.release();
+    assert_eq!(program.ask("region"), "4");
+}
+
+#[test]
+fn exceptions_ends_and_cancellation_pass_through_where_regions_are_timed() {
+    let link = Link::create().unwrap();
+    link.regions().time(true);
+    let built = program();
+    let mut program = Program::start(&built, &link, 4);
+    link.grant(3, []);
+    assert_eq!(program.ask("throw 6"), "caught 7");
+    assert_eq!(program.ask("exit"), "joined");
+    assert_eq!(program.ask("cancel"), "joined");
+    assert_eq!(program.ask("nested"), "3 1");
+    assert_eq!(program.ask("fork"), "3");
+}
+
+#[test]
 fn valgrind_finds_nothing() {
     let valgrind = std::process::Command::new("valgrind")
         .arg("--version")
@@ -238,6 +277,7 @@ fn valgrind_finds_nothing() {
     }
     let link = Link::create().unwrap();
     link.grant(2, []);
+    link.regions().time(true);
     let (name, value) = link.variable().unwrap();
     let built = program();
     let library = common::library("libother.so");
