@@ -7,6 +7,7 @@ use corewise_launch::adapters::{Plan, find_shim};
 use corewise_launch::command::Command;
 use corewise_launch::jobserver::Client;
 use corewise_launch::runtimes::{Detected, Environment, Surroundings, detect_in};
+use corewise_local::live::Live;
 use corewise_local::outside::{Adapters, Follower};
 use serde_json::json;
 use std::ffi::OsString;
@@ -79,25 +80,56 @@ pub(crate) fn plan(detected: &Detected, environment: &Environment) -> Plan {
     Plan::new(detected, shim)
 }
 
+/// Adapters that are about to be loaded.
+pub(crate) struct Loaded {
+    /// What loads them.
+    pub(crate) command: Command,
+    /// What hands them the claim; `None` if nothing could be loaded.
+    pub(crate) follower: Option<Box<dyn Follower>>,
+    /// The search of regions, if that was wanted.
+    pub(crate) live: Option<Live>,
+}
+
+/// What is wanted of adapters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The number of threads where no manager says anything; `None`: the program's own affair.
+    pub(crate) alone: Option<u32>,
+    /// Also where the program demands its number.
+    pub(crate) override_clauses: bool,
+    /// Search the number of each region while the program runs.
+    pub(crate) live: bool,
+}
+
 /// Makes the pages for adapters and has them loaded by a command that is about to run. Where that fails,
 /// the program runs without.
 pub(crate) fn load(
     plan: &Plan,
     command: Command,
     environment: &Environment,
-    alone: Option<u32>,
-    override_clauses: bool,
-) -> (Command, Option<Box<dyn Follower>>) {
-    let made = Adapters::create(alone).and_then(|a| Ok((a.variable()?, a)));
+    wanted: Wanted,
+) -> Loaded {
+    let made = Adapters::create(wanted.alone).and_then(|a| Ok((a.variable()?, a)));
     match made {
         Ok(((name, value), adapters)) => {
             let link = (name, value.as_str());
-            let command = plan.load(command, environment, link, override_clauses);
-            (command, Some(Box::new(adapters)))
+            let live = wanted.live.then(|| adapters.tune());
+            if let Some(Err(error)) = &live {
+                output::warn(&[format!("regions are not searched: {error}")]);
+            }
+            Loaded {
+                command: plan.load(command, environment, link, wanted.override_clauses),
+                follower: Some(Box::new(adapters)),
+                live: live.and_then(Result::ok),
+            }
         }
         Err(error) => {
             output::warn(&[format!("nothing is loaded into the program: {error}")]);
-            (command, None)
+            Loaded {
+                command,
+                follower: None,
+                live: None,
+            }
         }
     }
 }

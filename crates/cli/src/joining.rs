@@ -17,8 +17,12 @@ const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 pub(crate) enum Joining {
     /// It is managed, or will be as soon as there is a manager.
     Outside(Outside, Folder),
-    /// It runs as on plain Linux.
-    Not(String),
+    /// It runs as on plain Linux, but for what its followers do without a manager.
+    Not {
+        /// Why.
+        why: String,
+        _followers: Vec<Box<dyn Follower>>,
+    },
 }
 
 /// What came of it.
@@ -45,11 +49,11 @@ impl Joining {
         followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
         if let Some(why) = unmanaged(alone) {
-            return Joining::Not(why);
+            return Joining::not(why, followers);
         }
         let folder = match Folder::of_user() {
             Ok(folder) => folder,
-            Err(error) => return Joining::Not(error.to_string()),
+            Err(error) => return Joining::not(error.to_string(), followers),
         };
         let name = command.program.file_name().unwrap_or_default();
         let name = name.to_string_lossy().into_owned();
@@ -61,7 +65,20 @@ impl Joining {
         let program = Program::rigid(pid, name, threads);
         match Outside::start(program, folder, Box::new(manager), followers) {
             Some(outside) => Joining::Outside(outside, asked),
-            None => Joining::Not("no thread can be started to manage it".to_owned()),
+            None => Joining::not(
+                "no thread can be started to manage it".to_owned(),
+                Vec::new(),
+            ),
+        }
+    }
+
+    fn not(why: String, followers: Vec<Box<dyn Follower>>) -> Joining {
+        for follower in &followers {
+            follower.release();
+        }
+        Joining::Not {
+            why,
+            _followers: followers,
         }
     }
 
@@ -75,7 +92,7 @@ impl Joining {
                 let managed = outside.finish();
                 Joined { managed, policy }
             }
-            Joining::Not(why) => Joined {
+            Joining::Not { why, .. } => Joined {
                 managed: Managed {
                     why_not: Some(why),
                     ..Managed::default()
@@ -175,6 +192,11 @@ pub(crate) fn unmanaged(alone: bool) -> Option<String> {
     Some(format!(
         "it is part of what process {outer} (corewise run) manages"
     ))
+}
+
+/// Whether this process is a part of what another `corewise run` manages.
+pub(crate) fn is_within_another() -> bool {
+    outer_run().is_some()
 }
 
 /// The `corewise run` whose program started this process, directly or not. The variable alone says

@@ -1,5 +1,6 @@
 //! The command `corewise`: one file a subcommand, over the libraries that do the work.
 
+mod account;
 mod adapters;
 mod building;
 mod claim;

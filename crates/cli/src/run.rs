@@ -1,19 +1,20 @@
 //! `corewise run`: run a program with the number of threads that suits it now.
 
+use crate::account::Account;
+use crate::adapters::{Loaded, Wanted};
 use crate::building::{Building, Offered};
-use crate::joining::{self, Joined, Joining};
+use crate::joining::{self, Joining};
 use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use corewise_decide::setting::Setting;
 use corewise_launch::run::RunOptions;
 use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
-use corewise_launch::{Outcome, Status};
-use corewise_local::advise::{Advice, AdviseError, Advisor, Source};
-use serde_json::json;
-use std::path::{Path, PathBuf};
+use corewise_local::advise::{AdviseError, Advisor, Source};
+use corewise_local::live::Live;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `corewise run`.
@@ -47,6 +48,15 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     override_clauses: bool,
 
+    /// Search the number of threads of each parallel region while the program runs, instead of probing the
+    /// program before
+    #[arg(long, conflicts_with_all = ["no_adapters", "fresh"])]
+    live: bool,
+
+    /// Look for no number of threads: run the program as it is, under management
+    #[arg(long, conflicts_with_all = ["live", "fresh"])]
+    as_is: bool,
+
     /// Offer the program, such as a script that builds, a jobserver of up to N jobs (one for each CPU), which
     /// follows its claim; make with -j, ninja and cargo get one unasked
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true,
@@ -61,7 +71,8 @@ pub(crate) struct RunArgs {
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let mut request = args.search.request()?;
     let building = Building::of(&request.template, args.jobs);
-    request.untuned = building.is_some() && !request.template.has_placeholder();
+    request.untuned =
+        args.live || args.as_is || building.is_some() && !request.template.has_placeholder();
     let mut advisor = Advisor::prepare(request)?;
     let mut lines = ProbeLines::new();
     let mut fixed = None;
@@ -98,8 +109,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let plan = crate::adapters::plan(advisor.detected(), &environment);
     // Within another's program, what that one has loaded follows already.
     let unmanaged = joining::unmanaged(args.alone);
-    let follows =
-        plan.preload.is_some() && building.is_none() && !(args.no_adapters || unmanaged.is_some());
+    let led = unmanaged.is_none() || args.live && !joining::is_within_another();
+    let follows = plan.preload.is_some() && building.is_none() && led && !args.no_adapters;
+    if args.live && !follows {
+        warnings.push(format!("its regions are not searched: {}", plan.why));
+    }
     let (mut setting, command) = match &advice {
         Some(advice) => {
             let setting = advice.choice.setting;
@@ -118,16 +132,22 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         stdin: advisor.stdin(),
     };
     let command = joining::marked(command, args.alone);
-    let (command, adapters) = match follows {
-        true => crate::adapters::load(
-            &plan,
+    let loaded = match follows {
+        true => {
+            let wanted = Wanted {
+                alone: advice.as_ref().map(|_| setting.threads),
+                override_clauses: args.override_clauses,
+                live: args.live,
+            };
+            crate::adapters::load(&plan, command, &environment, wanted)
+        }
+        false => Loaded {
             command,
-            &environment,
-            advice.as_ref().map(|_| setting.threads),
-            args.override_clauses,
-        ),
-        false => (command, None),
+            follower: None,
+            live: None,
+        },
     };
+    let command = loaded.command;
     let (command, mut offered) = match building {
         Some(building) => {
             let (cpus, why) = (advisor.one_per_cpu(), unmanaged.as_deref());
@@ -149,32 +169,29 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         &command,
         setting.threads,
         args.alone,
-        adapters.into_iter().chain(jobserver).collect(),
+        loaded.follower.into_iter().chain(jobserver).collect(),
     );
     let outcome = running.wait()?;
+    let regions = loaded.live.map(Live::finish);
     let joined = joining.finish(args.summary.is_some());
     if outcome.status.success() {
         advisor.ran(outcome.wall_ns as f64 / 1e9);
     }
+    let account = Account {
+        setting,
+        advice: advice.as_ref(),
+        offered: offered.as_ref(),
+        regions: regions.as_deref(),
+        advisor: &advisor,
+        outcome: &outcome,
+    };
     if !args.quiet {
-        eprintln!(
-            "{} {}",
-            paragraph(
-                setting,
-                advice.as_ref(),
-                offered.as_ref(),
-                &advisor,
-                &outcome
-            ),
-            joined.sentence()
-        );
+        eprintln!("{} {}", account.paragraph(), joined.sentence());
         output::warn(&warnings);
         output::warn(advisor.warnings());
     }
     if let Some(path) = &args.summary {
-        let advice = advice.as_ref();
-        let offered = offered.as_ref();
-        write_summary(path, setting, advice, offered, &advisor, &outcome, &joined)?;
+        account.write_summary(path, &joined)?;
     }
     if let (Some(path), Some(advice)) = (&args.report, &advice) {
         match &advice.source {
@@ -184,81 +201,4 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         }
     }
     outcome.exit_like_program()
-}
-
-/// What happened, in one paragraph.
-fn paragraph(
-    setting: Setting,
-    advice: Option<&Advice>,
-    offered: Option<&Offered>,
-    advisor: &Advisor,
-    outcome: &Outcome,
-) -> String {
-    let with = offered.map_or_else(|| setting.to_string(), Offered::with);
-    let how = match advice.map(|a| (&a.source, &a.choice)) {
-        Some((Source::Recalled(_), _)) => "recalled from an earlier search".to_owned(),
-        Some((Source::Tuned(t), choice)) => format!(
-            "found with {} in {:.1} s, {:.1} s of them the program's own start-ups: {}",
-            probes(t.probes.len()),
-            t.total_seconds,
-            t.startup_seconds,
-            choice.stop
-        ),
-        Some((Source::Rule(why), _)) => format!("by rule, without probes: {why}"),
-        None => offered.map_or_else(|| "as plain Linux runs it".to_owned(), Offered::how),
-    };
-    let wall = outcome.wall_ns as f64 / 1e9;
-    format!(
-        "corewise: ran with {with} on {:.1} effective CPUs, others using {:.1} ({how}). \
-         {wall:.2} s, {:.2} CPUs used on average.",
-        advisor.effective().count,
-        advisor.others(),
-        (outcome.user_ns + outcome.system_ns) as f64 / 1e9 / wall.max(1e-9),
-    )
-}
-
-fn probes(n: usize) -> String {
-    match n {
-        1 => "1 probe".to_owned(),
-        n => format!("{n} probes"),
-    }
-}
-
-fn write_summary(
-    path: &Path,
-    setting: Setting,
-    advice: Option<&Advice>,
-    offered: Option<&Offered>,
-    advisor: &Advisor,
-    outcome: &Outcome,
-    joined: &Joined,
-) -> Result<()> {
-    let (source, tuned) = match advice.map(|a| &a.source) {
-        Some(Source::Recalled(_)) => ("recalled", None),
-        Some(Source::Tuned(tuned)) => ("tuned", Some(crate::tune::to_json(tuned, advisor)?)),
-        Some(Source::Rule(_)) => ("rule", None),
-        None => ("plain", None),
-    };
-    let summary = json!({
-        "threads": setting.threads,
-        "wait_policy": setting.wait,
-        "source": source,
-        "wall_seconds": outcome.wall_ns as f64 / 1e9,
-        "user_seconds": outcome.user_ns as f64 / 1e9,
-        "system_seconds": outcome.system_ns as f64 / 1e9,
-        "exit_code": outcome.status.shell_code(),
-        "signal": match outcome.status {
-            Status::Exited(_) => None,
-            Status::Signalled(signal) => Some(signal),
-        },
-        "max_rss_bytes": outcome.max_rss_bytes,
-        "others": advisor.others(),
-        "effective_cpus": advisor.effective().count,
-        "tuned": tuned,
-        "managed": joined.to_json(),
-        "jobserver": offered.map(Offered::to_json),
-        "warnings": advisor.warnings(),
-    });
-    std::fs::write(path, format!("{summary:#}\n"))
-        .with_context(|| format!("the summary cannot be written to {}", path.display()))
 }

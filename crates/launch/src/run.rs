@@ -108,10 +108,10 @@ pub fn start(command: &Command, options: &RunOptions<'_>) -> Result<Running, Err
 ///
 /// # Errors
 /// When there is no thread to be had.
-pub fn beside(
+pub fn beside<T: Send + 'static>(
     name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> io::Result<std::thread::JoinHandle<()>> {
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<T>> {
     // A thread inherits its maker's mask.
     let old = signals::change_mask(libc::SIG_SETMASK, &signals::all());
     let thread = std::thread::Builder::new().name(name.into()).spawn(work);

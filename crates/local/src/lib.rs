@@ -7,10 +7,11 @@
 //! - [`probing`]: makes one probe.
 //! - [`load`]: what other programs use.
 //! - [`history`]: past results; [`memory`] puts them there and finds them again.
-//! - [`outside`]: manages the real run.
+//! - [`outside`]: manages the real run; [`live`]: searches its regions' numbers of threads.
 
 pub mod advise;
 pub mod history;
+pub mod live;
 pub mod load;
 pub mod memory;
 pub mod outside;

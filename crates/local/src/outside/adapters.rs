@@ -3,6 +3,7 @@
 
 use super::Managed;
 use super::follower::Follower;
+use crate::live::Live;
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{Placement, Wants};
 use corewise_wire::{Error, Link};
@@ -59,6 +60,14 @@ impl Adapters {
     /// [`Error::System`], when the pages cannot be asked who they are.
     pub fn variable(&self) -> Result<(&'static str, String), Error> {
         self.link.variable()
+    }
+
+    /// Begins to search the number of threads of each parallel region, while the program runs.
+    ///
+    /// # Errors
+    /// When no thread is to be had.
+    pub fn tune(&self) -> std::io::Result<Live> {
+        Live::start(self.link.claim(), self.link.regions())
     }
 
     /// What came of it so far.

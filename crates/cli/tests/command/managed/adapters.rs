@@ -57,12 +57,17 @@ impl Regions {
         std::fs::write(self.place.path().join("gate"), "").unwrap();
     }
 
-    /// Lets it end; what its summary says of the adapters.
-    fn followed(mut self) -> Value {
+    /// Lets it end; where its summary is.
+    fn end(mut self) -> Place {
         self.open();
         let status = until("the end of corewise run", || self.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
-        summary(&self.place)["managed"]["followed"].clone()
+        std::mem::replace(&mut self.place, Place::new())
+    }
+
+    /// Lets it end; what its summary says of the adapters.
+    fn followed(self) -> Value {
+        summary(&self.end())["managed"]["followed"].clone()
     }
 }
 
@@ -105,6 +110,28 @@ fn when_corewise_run_is_killed_nothing_bounds_it_any_more() {
     regions.child.kill().unwrap();
     regions.child.wait().unwrap();
     regions.have("3");
+}
+
+#[test]
+fn regions_are_searched_while_the_program_runs_with_or_without_a_manager() {
+    for options in [&["--live"][..], &["--live", "--alone"]] {
+        let regions = Regions::start(options);
+        // Nothing is gained by more than one thread: it does nothing.
+        regions.have("1");
+        let place = regions.end();
+        assert_eq!(summary(&place)["source"], "live");
+        let found = summary(&place)["regions"].clone();
+        assert!(found.is_array(), "{found}");
+    }
+}
+
+#[test]
+fn a_program_can_be_run_as_it_is() {
+    let regions = Regions::start(&["--as-is"]);
+    regions.claim(&["--threads", "1"]);
+    regions.have("1");
+    let place = regions.end();
+    assert_eq!(summary(&place)["source"], "plain");
 }
 
 #[test]

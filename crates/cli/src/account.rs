@@ -1,0 +1,138 @@
+//! What is said of a run afterwards: a paragraph for people, a summary for programs.
+
+use crate::building::Offered;
+use crate::joining::Joined;
+use anyhow::{Context as _, Result};
+use corewise_decide::setting::Setting;
+use corewise_launch::{Outcome, Status};
+use corewise_local::advise::{Advice, Advisor, Source};
+use corewise_local::live::Found;
+use serde_json::json;
+use std::path::Path;
+
+/// What there is to say.
+#[derive(Clone, Copy)]
+pub(crate) struct Account<'a> {
+    /// How the program was run.
+    pub(crate) setting: Setting,
+    /// Why, where there was a reason.
+    pub(crate) advice: Option<&'a Advice>,
+    /// The jobserver that it was offered.
+    pub(crate) offered: Option<&'a Offered>,
+    /// What was found for its regions, where they were searched.
+    pub(crate) regions: Option<&'a [Found]>,
+    /// What was known before.
+    pub(crate) advisor: &'a Advisor,
+    /// How it went.
+    pub(crate) outcome: &'a Outcome,
+}
+
+impl Account<'_> {
+    /// What happened, in one paragraph.
+    pub(crate) fn paragraph(&self) -> String {
+        let Account {
+            setting,
+            advice,
+            offered,
+            advisor,
+            outcome,
+            ..
+        } = *self;
+        let with = offered.map_or_else(|| setting.to_string(), Offered::with);
+        let how = match advice.map(|a| (&a.source, &a.choice)) {
+            Some((Source::Recalled(_), _)) => "recalled from an earlier search".to_owned(),
+            Some((Source::Tuned(t), choice)) => format!(
+                "found with {} in {:.1} s, {:.1} s of them the program's own start-ups: {}",
+                probes(t.probes.len()),
+                t.total_seconds,
+                t.startup_seconds,
+                choice.stop
+            ),
+            Some((Source::Rule(why), _)) => format!("by rule, without probes: {why}"),
+            None => match (self.regions, offered) {
+                (Some(found), _) => regions(found),
+                (None, Some(offered)) => offered.how(),
+                (None, None) => "as plain Linux runs it".to_owned(),
+            },
+        };
+        let wall = outcome.wall_ns as f64 / 1e9;
+        format!(
+            "corewise: ran with {with} on {:.1} effective CPUs, others using {:.1} ({how}). \
+         {wall:.2} s, {:.2} CPUs used on average.",
+            advisor.effective().count,
+            advisor.others(),
+            (outcome.user_ns + outcome.system_ns) as f64 / 1e9 / wall.max(1e-9),
+        )
+    }
+
+    /// Writes the summary.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub(crate) fn write_summary(&self, path: &Path, joined: &Joined) -> Result<()> {
+        let Account {
+            setting,
+            advice,
+            offered,
+            advisor,
+            outcome,
+            ..
+        } = *self;
+        let (source, tuned) = match advice.map(|a| &a.source) {
+            Some(Source::Recalled(_)) => ("recalled", None),
+            Some(Source::Tuned(tuned)) => ("tuned", Some(crate::tune::to_json(tuned, advisor)?)),
+            Some(Source::Rule(_)) => ("rule", None),
+            None if self.regions.is_some() => ("live", None),
+            None => ("plain", None),
+        };
+        let summary = json!({
+            "threads": setting.threads,
+            "wait_policy": setting.wait,
+            "source": source,
+            "wall_seconds": outcome.wall_ns as f64 / 1e9,
+            "user_seconds": outcome.user_ns as f64 / 1e9,
+            "system_seconds": outcome.system_ns as f64 / 1e9,
+            "exit_code": outcome.status.shell_code(),
+            "signal": match outcome.status {
+                Status::Exited(_) => None,
+                Status::Signalled(signal) => Some(signal),
+            },
+            "max_rss_bytes": outcome.max_rss_bytes,
+            "others": advisor.others(),
+            "effective_cpus": advisor.effective().count,
+            "tuned": tuned,
+            "managed": joined.to_json(),
+            "regions": self.regions,
+            "jobserver": offered.map(Offered::to_json),
+            "warnings": advisor.warnings(),
+        });
+        std::fs::write(path, format!("{summary:#}\n"))
+            .with_context(|| format!("the summary cannot be written to {}", path.display()))
+    }
+}
+
+fn probes(n: usize) -> String {
+    match n {
+        1 => "1 probe".to_owned(),
+        n => format!("{n} probes"),
+    }
+}
+
+/// What was found for regions, as the end of a sentence.
+fn regions(found: &[Found]) -> String {
+    let count = match found.len() {
+        1 => "1 region".to_owned(),
+        n => format!("{n} regions"),
+    };
+    let mut numbers: Vec<u32> = found.iter().map(|f| f.threads).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    match found {
+        [] => "no region was worth a search".to_owned(),
+        _ => format!(
+            "{count} searched while it ran, best with {} threads",
+            numbers.join(" or ")
+        ),
+    }
+}
