@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use corewise_decide::setting::Setting;
 use corewise_launch::{Outcome, Status};
 use corewise_local::advise::{Advice, Advisor, Source};
-use corewise_local::live::Found;
+use corewise_local::live::Tuned;
 use serde_json::json;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) struct Account<'a> {
     /// The jobserver that it was offered.
     pub(crate) offered: Option<&'a Offered>,
     /// What was found for its regions, where they were searched.
-    pub(crate) regions: Option<&'a [Found]>,
+    pub(crate) regions: Option<&'a Tuned>,
     /// What was known before.
     pub(crate) advisor: &'a Advisor,
     /// How it went.
@@ -50,7 +50,7 @@ impl Account<'_> {
             ),
             Some((Source::Rule(why), _)) => format!("by rule, without probes: {why}"),
             None => match (self.regions, offered) {
-                (Some(found), _) => regions(found),
+                (Some(tuned), _) => regions(tuned),
                 (None, Some(offered)) => offered.how(),
                 (None, None) => "as plain Linux runs it".to_owned(),
             },
@@ -102,7 +102,7 @@ impl Account<'_> {
             "effective_cpus": advisor.effective().count,
             "tuned": tuned,
             "managed": joined.to_json(),
-            "regions": self.regions,
+            "live": self.regions,
             "jobserver": offered.map(Offered::to_json),
             "warnings": advisor.warnings(),
         });
@@ -119,7 +119,8 @@ fn probes(n: usize) -> String {
 }
 
 /// What was found for regions, as the end of a sentence.
-fn regions(found: &[Found]) -> String {
+fn regions(tuned: &Tuned) -> String {
+    let found = &tuned.found[..];
     let count = match found.len() {
         1 => "1 region".to_owned(),
         n => format!("{n} regions"),
@@ -131,7 +132,8 @@ fn regions(found: &[Found]) -> String {
     match found {
         [] => "no region was worth a search".to_owned(),
         _ => format!(
-            "{count} searched while it ran, best with {} threads",
+            "{count} searched while it ran, in {:.1} s, best with {} threads",
+            tuned.searching_seconds,
             numbers.join(" or ")
         ),
     }

@@ -148,7 +148,7 @@ fn followed(followed: &Followed) -> String {
         n => format!(", {n} demanded their number (see --override-clauses)"),
     };
     format!(
-        ", followed by {}: {} of {} parallel regions with fewer threads{demanded}",
+        ", followed by {}: {} of {} times with fewer threads{demanded}",
         followed.runtimes.join(" and "),
         followed.shrunk,
         followed.occasions + followed.demanded,

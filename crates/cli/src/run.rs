@@ -181,7 +181,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         setting,
         advice: advice.as_ref(),
         offered: offered.as_ref(),
-        regions: regions.as_deref(),
+        regions: regions.as_ref(),
         advisor: &advisor,
         outcome: &outcome,
     };

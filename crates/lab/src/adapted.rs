@@ -5,6 +5,7 @@ pub mod co_run;
 pub mod comes_and_goes;
 pub mod cost;
 pub mod follow;
+pub mod live;
 pub mod same_result;
 
 use std::path::{Path, PathBuf};

@@ -45,6 +45,8 @@ pub struct Ran {
     pub run_seconds: f64,
     /// What it ran with.
     pub setting: Setting,
+    /// For how long regions were searched while it ran, in seconds.
+    pub searching_seconds: f64,
     /// The hog's share over the whole command, in CPUs; none without a hog.
     pub hog_share: Option<f64>,
 }
@@ -98,6 +100,11 @@ impl Corewise {
         self.run_with(&[], job, surroundings)
     }
 
+    /// `corewise run --alone --live`: regions are searched while the program runs.
+    pub fn run_live(&self, job: &Job, surroundings: &Surroundings) -> Result<Ran> {
+        self.run_with(&["--alone", "--live"], job, surroundings)
+    }
+
     fn run_with(&self, words: &[&str], job: &Job, surroundings: &Surroundings) -> Result<Ran> {
         let summary = self.home.path().join("summary.json");
         // Nothing of an earlier run may be read as this one's.
@@ -118,6 +125,7 @@ impl Corewise {
                 threads: number("threads")? as u32,
                 wait: wait(&answer),
             },
+            searching_seconds: answer["live"]["searching_seconds"].as_f64().unwrap_or(0.0),
             hog_share,
         })
     }

@@ -116,6 +116,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: adapted::co_run::run,
     },
     Experiment {
+        name: "live-tuning",
+        about: "each region's number of threads found while the program runs, against an exhaustive sweep",
+        run: adapted::live::run,
+    },
+    Experiment {
         name: "programs",
         about: "whether each program of the catalogue obeys its number of threads, and its times",
         run: catalogue_check::run,

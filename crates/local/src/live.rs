@@ -25,11 +25,20 @@ pub struct Found {
     pub microseconds: f64,
 }
 
+/// What came of live tuning.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Tuned {
+    /// The regions that have found their numbers.
+    pub found: Vec<Found>,
+    /// How long any region was searched, in seconds.
+    pub searching_seconds: f64,
+}
+
 /// Live tuning of one program.
 #[derive(Debug)]
 pub struct Live {
     stop: Sender<()>,
-    thread: JoinHandle<Vec<Found>>,
+    thread: JoinHandle<Tuned>,
 }
 
 impl Live {
@@ -45,23 +54,30 @@ impl Live {
         let thread = corewise_launch::run::beside("live", move || {
             regions.time(true);
             let (mut tuner, began) = (Tuner::new(), Instant::now());
+            let mut searching = Duration::ZERO;
             loop {
-                let period = if tuner.is_searching() {
-                    SEARCHING
-                } else {
-                    WATCHING
-                };
-                match stopped.recv_timeout(period) {
-                    Err(RecvTimeoutError::Timeout) => look(&mut tuner, began, claim, regions),
-                    _ => return found(&tuner),
+                let searches = tuner.is_searching();
+                let period = if searches { SEARCHING } else { WATCHING };
+                let before = Instant::now();
+                let woken = stopped.recv_timeout(period);
+                if searches {
+                    searching += before.elapsed();
                 }
+                match woken {
+                    Err(RecvTimeoutError::Timeout) => look(&mut tuner, began, claim, regions),
+                    _ => break,
+                }
+            }
+            Tuned {
+                found: found(&tuner),
+                searching_seconds: searching.as_secs_f64(),
             }
         })?;
         Ok(Live { stop, thread })
     }
 
     /// Ends it; what was found.
-    pub fn finish(self) -> Vec<Found> {
+    pub fn finish(self) -> Tuned {
         drop(self.stop);
         self.thread.join().unwrap_or_default()
     }
@@ -119,7 +135,7 @@ mod tests {
             std::thread::sleep(Duration::from_micros(200));
             region.add(region.given().trial, 4, 300_000);
         }
-        let found = live.finish();
+        let found = live.finish().found;
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].region.as_str(), found[0].threads),

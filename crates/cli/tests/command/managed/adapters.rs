@@ -120,7 +120,7 @@ fn regions_are_searched_while_the_program_runs_with_or_without_a_manager() {
         regions.have("1");
         let place = regions.end();
         assert_eq!(summary(&place)["source"], "live");
-        let found = summary(&place)["regions"].clone();
+        let found = summary(&place)["live"]["found"].clone();
         assert!(found.is_array(), "{found}");
     }
 }

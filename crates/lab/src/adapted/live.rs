@@ -1,0 +1,215 @@
+//! `live-tuning`: programs whose regions want different numbers of threads: found while they run, against the best
+//! number of each region by an exhaustive sweep.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::adapted::{Led, compiled};
+use crate::cells::Condition;
+use crate::corewise::Corewise;
+use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::load::allowed_cpus;
+use crate::measure::Job;
+use crate::programs::{Catalogue, Wait};
+use crate::stats::median;
+
+/// How often the made program does both of its regions: some twenty seconds.
+const TIMES: u32 = 40_000;
+const LONGEST: Duration = Duration::from_secs(300);
+/// A region that takes less of the program's time than this is nobody's concern.
+const CONCERN: f64 = 0.01;
+
+/// Runs the experiment; `--only made` and `--only lightgbm-large` pick a program.
+///
+/// # Errors
+/// If a program cannot be started, or fails.
+pub fn run(context: &Context) -> Result<Report> {
+    let mut report = Report::new(
+        context,
+        "live-tuning",
+        "`corewise run --live` without history, against the same program with the best number of threads for each \
+         region (made: every combination as its arguments; LightGBM: each region's mean time with each number, then \
+         a run with the best numbers from the start), and as the runtime has it",
+        "everything in the lab's session, the machine otherwise idle",
+    );
+    let mut table = Table::new(
+        "medians in seconds",
+        &[
+            "program",
+            "runtime's own",
+            "best of each region",
+            "live",
+            "live/best",
+            "searching",
+            "of the run",
+        ],
+    );
+    let parts = context.pick(&["made", "lightgbm-large"]);
+    if parts.contains(&"made") {
+        made(context, &mut report, &mut table)?;
+    }
+    if parts.contains(&"lightgbm-large") {
+        real(context, "lightgbm-large", &mut report, &mut table)?;
+    }
+    report.tables.push(table);
+    Ok(report)
+}
+
+/// What was measured of one program.
+#[derive(Default)]
+struct Times {
+    own: Vec<f64>,
+    best: Vec<f64>,
+    live: Vec<f64>,
+    searching: Vec<f64>,
+}
+
+impl Times {
+    fn tell(&self, name: &str, report: &mut Report, table: &mut Table) {
+        let [own, best, live, searching] =
+            [&self.own, &self.best, &self.live, &self.searching].map(|times| median(times));
+        table.row([
+            name.to_owned(),
+            number(own),
+            number(best),
+            number(live),
+            number(live / best),
+            number(searching),
+            number(searching / live),
+        ]);
+        report.figure(format!("{name}.live_over_best"), live / best);
+        report.figure(format!("{name}.own_over_live"), own / live);
+        report.bars.push(Bar::at_most(
+            format!("{name}: live over the best of each region (at most)"),
+            live / best,
+            1.03,
+        ));
+        report.bars.push(Bar::at_most(
+            format!("{name}: part of the run that was spent searching (at most)"),
+            searching / live,
+            0.05,
+        ));
+    }
+}
+
+/// `corewise run --live` of a job: its own time, and for how long it was searching.
+fn live(context: &Context, job: &Job) -> Result<(f64, f64)> {
+    let corewise = Corewise::new(context)?;
+    let ran = corewise.run_live(job, &Condition::Alone.set_up()?)?;
+    Ok((ran.run_seconds, ran.searching_seconds))
+}
+
+fn made(context: &Context, report: &mut Report, table: &mut Table) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = compiled(context, "regions.c", folder.path())?;
+    let cpus = u32::try_from(allowed_cpus()?.len())?.max(1);
+    let times = if context.quick { TIMES / 8 } else { TIMES };
+    let job = |first: u32, second: u32| {
+        let words = [first, second, times].map(|number| number.to_string());
+        let program = program.to_string_lossy().into_owned();
+        Job::new([program, "two".to_owned()].into_iter().chain(words))
+            .with("OMP_NUM_THREADS", cpus.to_string())
+    };
+    let mut swept: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
+    let mut all = Times::default();
+    for round in 0..context.rounds(5, 1) {
+        for first in 1..=cpus {
+            for second in 1..=cpus {
+                let seconds = seconds(&job(first, second))?;
+                swept.entry((first, second)).or_default().push(seconds);
+            }
+        }
+        all.own.push(seconds(&job(0, 0))?);
+        let (seconds, searching) = live(context, &job(0, 0))?;
+        context.say(format_args!(
+            "made, round {}: live {seconds:.2} s, {searching:.2} s of them searching",
+            round + 1
+        ));
+        all.live.push(seconds);
+        all.searching.push(searching);
+    }
+    let best = swept
+        .iter()
+        .min_by(|(_, a), (_, b)| median(a).total_cmp(&median(b)));
+    let ((first, second), times) = best.context("there is no CPU")?;
+    report.note(format!(
+        "made: best with {first} threads in the first region and {second} in the second"
+    ));
+    all.best.clone_from(times);
+    all.tell("made", report, table);
+    Ok(())
+}
+
+fn seconds(job: &Job) -> Result<f64> {
+    Ok(job.run(LONGEST)?.success(job)?.wall_seconds)
+}
+
+fn real(context: &Context, name: &str, report: &mut Report, table: &mut Table) -> Result<()> {
+    let catalogue = Catalogue::read(context)?;
+    let program = catalogue.program(name)?;
+    catalogue.installed(program)?;
+    let cpus = u32::try_from(allowed_cpus()?.len())?.max(1);
+    let scale = if context.quick { 0.5 } else { 2.0 };
+    let job = catalogue.job(program, cpus, Wait::Default, scale)?;
+    let best = best_numbers(context, &job, cpus)?;
+    let one = best.values().filter(|threads| **threads < cpus).count();
+    report.note(format!(
+        "{name}: {} regions of note, {one} of them best with fewer threads than CPUs",
+        best.len()
+    ));
+    let mut all = Times::default();
+    for round in 0..context.rounds(5, 1) {
+        all.own.push(seconds(&job)?);
+        let led = Led::new(context)?;
+        for (key, threads) in &best {
+            if let Some(region) = led.link().regions().region(*key) {
+                region.give(*threads);
+            }
+        }
+        led.link().regions().time(true);
+        all.best.push(seconds(&led.job(job.clone())?)?);
+        let (seconds, searching) = live(context, &job)?;
+        context.say(format_args!(
+            "{name}, round {}: live {seconds:.2} s, {searching:.2} s of them searching",
+            round + 1
+        ));
+        all.live.push(seconds);
+        all.searching.push(searching);
+    }
+    all.tell(name, report, table);
+    Ok(())
+}
+
+/// The number of threads with which each region of note is fastest, each number tried in whole runs.
+fn best_numbers(context: &Context, job: &Job, cpus: u32) -> Result<BTreeMap<u64, u32>> {
+    let mut means: BTreeMap<u64, Vec<(u32, f64)>> = BTreeMap::new();
+    let mut note: BTreeMap<u64, u64> = BTreeMap::new();
+    for threads in 1..=cpus {
+        let led = Led::new(context)?;
+        led.grant(threads);
+        led.link().regions().time(true);
+        seconds(&led.job(job.clone())?)?;
+        for (_, timed) in led
+            .link()
+            .regions()
+            .timed()
+            .filter(|(_, timed)| timed.runs > 0)
+        {
+            let mean = timed.time_ns as f64 / timed.runs as f64;
+            means.entry(timed.key).or_default().push((threads, mean));
+            let most = note.entry(timed.key).or_default();
+            *most = timed.time_ns.max(*most);
+        }
+    }
+    if means.is_empty() {
+        bail!("no region of `{}` was timed", job.text());
+    }
+    let all: u64 = note.values().sum();
+    let best = means.into_iter().filter_map(|(key, means)| {
+        let fastest = means.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        (*note.get(&key)? as f64 >= CONCERN * all as f64).then_some((key, fastest.0))
+    });
+    Ok(best.collect())
+}
