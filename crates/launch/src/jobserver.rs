@@ -202,7 +202,8 @@ fn offer(
         ));
     }
     let path = seen.get(OsStr::new("PATH")).map(OsString::as_os_str);
-    let program = Knows::of(&command.program);
+    let interpreter = interpreter_of(&command.program, seen);
+    let program = Knows::of(interpreter.as_deref().unwrap_or(&command.program));
     let make = find_program(OsStr::new("make"), path)
         .ok()
         .map(|make| Knows::of(&make));

@@ -174,6 +174,17 @@ fn a_makefile_that_is_executed_is_a_make() {
 }
 
 #[test]
+fn a_makefile_that_is_executed_is_judged_by_its_make() {
+    let tools = Tools::new(&[("make", NEW), ("rules", "")]);
+    let make = tools.folder.path().join("make");
+    let script = format!("#!{} -f\nall:\n", make.display());
+    std::fs::write(tools.folder.path().join("rules"), script).unwrap();
+    let told = tools.told("rules -j8 all", "MAKEFLAGS");
+    assert_eq!(told.0, "all");
+    assert!(told.1.contains("fifo:"), "{}", told.1);
+}
+
+#[test]
 fn any_program_is_offered_one_when_its_user_says_so() {
     let tools = Tools::new(&[("build.sh", ""), ("make", OLD)]);
     let Offer::Jobserver(build) = tools.offer("build.sh -j9", Some(Some(6))) else {
