@@ -7,6 +7,8 @@
 //! is a node without children. Levels that no decision looks at (groups, dies, L1) are left out,
 //! their children move up.
 
+mod place;
+
 use hwlocality::Topology as Hwloc;
 use hwlocality::errors::RawHwlocError;
 use hwlocality::object::TopologyObject;
@@ -16,6 +18,8 @@ use hwlocality::topology::builder::{BuildFlags, TopologyBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+
+pub use place::{Place, unknown_place};
 
 /// Descriptions of more CPUs than this are refused, so that a slip of a key cannot fill the memory.
 pub const MAX_CPUS: u64 = 16_384;
@@ -57,24 +61,6 @@ pub struct Object {
     /// What it is made of, in hwloc's order.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub children: Vec<Object>,
-}
-
-/// Where one CPU stands: positions among the objects of each kind in the whole machine, from 0 in
-/// the tree's order; `None` where the machine has no such level above this CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// The CPU, as Linux numbers it.
-    pub cpu: u32,
-    /// Its package.
-    pub package: Option<u32>,
-    /// Its NUMA node.
-    pub numa_node: Option<u32>,
-    /// Its L3 cache.
-    pub l3: Option<u32>,
-    /// Its L2 cache.
-    pub l2: Option<u32>,
-    /// Its core.
-    pub core: Option<u32>,
 }
 
 /// A machine's topology.

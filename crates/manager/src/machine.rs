@@ -3,12 +3,8 @@
 
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{CpuPlace, Machine};
-use corewise_machine::topology::Place;
+use corewise_machine::topology::unknown_place;
 use corewise_machine::{EffectiveCpus, Error, Root, Topology, effective_cpus};
-
-/// Numbers from here on stand for what a machine does not have (a CPU without an L3 above it): they
-/// differ from those of what it has.
-const MISSING: u32 = 1 << 20;
 
 /// What an outer manager has granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +28,7 @@ impl MachineWatch {
     /// every other.
     pub(crate) fn new() -> MachineWatch {
         let places = match Topology::this_machine() {
-            Ok(topology) => topology.places().iter().map(place).collect(),
+            Ok(topology) => topology.places().iter().map(CpuPlace::from).collect(),
             Err(_) => Vec::new(),
         };
         MachineWatch {
@@ -55,7 +51,7 @@ impl MachineWatch {
         if !self.places.is_empty() && !effective.cpus.iter().all(known) {
             // A CPU that came online: the topology is another.
             if let Ok(topology) = Topology::this_machine() {
-                self.places = topology.places().iter().map(place).collect();
+                self.places = topology.places().iter().map(CpuPlace::from).collect();
             }
         }
         self.effective = Some(effective);
@@ -99,14 +95,7 @@ impl MachineWatch {
 
     fn place(&self, cpu: u32) -> CpuPlace {
         let known = self.places.iter().find(|p| p.cpu == cpu).copied();
-        known.unwrap_or(CpuPlace {
-            cpu,
-            core: MISSING + cpu,
-            l2: MISSING + cpu,
-            l3: MISSING + cpu,
-            node: 0,
-            package: 0,
-        })
+        known.unwrap_or_else(|| unknown_place(cpu))
     }
 }
 
@@ -123,33 +112,9 @@ fn bounded(effective: &EffectiveCpus, outer: Option<&OuterClaim>) -> (CpuSet, f6
     (allowed, effective.count.min(f64::from(most)))
 }
 
-/// What a CPU has no cache of shares nothing on that level: L2 with its core, L3 with its package.
-fn place(place: &Place) -> CpuPlace {
-    let core = place.core.unwrap_or(MISSING + place.cpu);
-    let package = place.package.unwrap_or(0);
-    CpuPlace {
-        cpu: place.cpu,
-        core,
-        l2: place.l2.unwrap_or(MISSING + core),
-        l3: place.l3.unwrap_or(MISSING + package),
-        node: place.numa_node.unwrap_or(0),
-        package,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_missing_cache_is_shared_by_nobody_who_is_apart() {
-        let topology = Topology::from_synthetic("package:2 core:2 pu:2").unwrap();
-        let places: Vec<CpuPlace> = topology.places().iter().map(place).collect();
-        assert_eq!(places[0].l2, places[1].l2, "siblings");
-        assert_ne!(places[0].l2, places[2].l2, "cores of a package");
-        assert_eq!(places[0].l3, places[2].l3, "cores of a package");
-        assert_ne!(places[0].l3, places[4].l3, "packages");
-    }
 
     #[test]
     fn what_has_not_changed_is_told_once() {

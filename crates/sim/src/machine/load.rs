@@ -3,16 +3,13 @@
 use super::{Costs, Error, MAX_CPUS, Node, SimMachine};
 use corewise_decide::status::CpuPlace;
 use corewise_machine::Topology;
-use corewise_machine::topology::{Kind, Place};
+use corewise_machine::topology::Kind;
 use serde::Deserialize;
 use std::fmt::Display;
 use toml::de::{DeTable, DeValue};
 
 /// A node's memory where nothing is said: about two channels of DDR4.
 pub(super) const BANDWIDTH_BYTES_PER_S: f64 = 30e9;
-
-/// What a CPU has no cache of shares nothing on that level: these numbers are nobody else's.
-const MISSING: u32 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,7 +107,7 @@ impl Shape {
 
 impl File {
     fn with(self, topology: &Topology, lines: &Lines<'_>) -> Result<SimMachine, Error> {
-        let places: Vec<CpuPlace> = topology.places().iter().map(place).collect();
+        let places: Vec<CpuPlace> = topology.places().iter().map(CpuPlace::from).collect();
         let nodes = places
             .iter()
             .map(|p| p.node as usize + 1)
@@ -168,20 +165,6 @@ impl File {
             remote_factor: memory.remote_factor,
         };
         Ok(all.iter().map(node).collect())
-    }
-}
-
-/// As the manager has it: without an L2, a CPU shares one with its core, without an L3 with its package.
-fn place(place: &Place) -> CpuPlace {
-    let core = place.core.unwrap_or(MISSING + place.cpu);
-    let package = place.package.unwrap_or(0);
-    CpuPlace {
-        cpu: place.cpu,
-        core,
-        l2: place.l2.unwrap_or(MISSING + core),
-        l3: place.l3.unwrap_or(MISSING + package),
-        node: place.numa_node.unwrap_or(0),
-        package,
     }
 }
 
