@@ -121,7 +121,7 @@ fn memory_allocators_of_the_users_own() {
         let library = folder.join(name);
         if library.is_file() {
             let script = "import threading; [threading.Thread(target=lambda: bytes(10**6)).start() for _ in range(20)]";
-            same_beside(&[library.clone()], &["python3", "-c", script]);
+            same_beside(std::slice::from_ref(&library), &["python3", "-c", script]);
             same_beside(
                 &[library],
                 &["sh", "-c", "seq 10000 | sort --parallel=4 | tail -1"],

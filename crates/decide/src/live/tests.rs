@@ -126,7 +126,7 @@ fn a_program_whose_times_jump_about_is_searched_ever_more_seldom() {
     let mut program = Program::new(&[1], 4, |_, _| {
         count.set(count.get() + 1);
         // Phases of some 50 ms each.
-        if count.get() / 100 % 2 == 0 {
+        if (count.get() / 100).is_multiple_of(2) {
             200_000
         } else {
             900_000

@@ -2,7 +2,7 @@
 //!
 //! Some costs come only together in what is fitted on: where whoever is woken always comes to an idle CPU,
 //! waking and its interrupt are one. So the machine file's figures, which are measured one by one, count too:
-//! the search leaves them where that makes the workloads' times better, and not for nothing ([`AWAY`]).
+//! the search leaves them where that makes the workloads' times better, and not for nothing (`AWAY`).
 
 use anyhow::Result;
 use corewise_sim::machine::Costs;
