@@ -104,10 +104,10 @@ impl Library {
         }
     }
 
-    /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are, or has a runtime
-    /// keep them.
+    /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are, or relies on the
+    /// runtime in a way that another team breaks.
     pub(crate) fn keeps_thread_data(&self) -> bool {
-        self.has_thread_local() || self.uses(KEEPERS)
+        self.has_thread_local() || self.uses(RELYING)
     }
 
     fn has_thread_local(&self) -> bool {
@@ -121,9 +121,14 @@ impl Library {
     }
 }
 
-/// By which compilers have LLVM's and Intel's runtime keep threadprivate variables (Intel's classic ones by
-/// default).
-const KEEPERS: [&CStr; 2] = [c"__kmpc_threadprivate_cached", c"__kmpc_threadprivate"];
+/// By the first two, compilers have LLVM's and Intel's runtime keep threadprivate variables (Intel's classic
+/// ones by default). The third is for tasks of `target nowait`: libomp 14 ends the program (an assertion in
+/// kmp_runtime.cpp) if they are begun in a team of one.
+const RELYING: [&CStr; 3] = [
+    c"__kmpc_threadprivate_cached",
+    c"__kmpc_threadprivate",
+    c"__kmpc_omp_target_task_alloc",
+];
 
 /// An entry of a library's dynamic section.
 #[repr(C)]
@@ -134,7 +139,7 @@ struct Dynamic {
 
 impl Library {
     /// Whether its code uses one of these functions of others: what the loader had to bind says so.
-    fn uses(&self, functions: [&CStr; 2]) -> bool {
+    fn uses(&self, functions: [&CStr; 3]) -> bool {
         // What the tables of the dynamic section are called there.
         const STRINGS: i64 = 5;
         const SYMBOLS: i64 = 6;

@@ -111,6 +111,11 @@ void *__kmpc_threadprivate_cached(Location *, int, void *data, unsigned long, vo
     return data;
 }
 
+void *__kmpc_omp_target_task_alloc(Location *, int, int, unsigned long, unsigned long, void *, long)
+{
+    return nullptr;
+}
+
 int omp_get_max_threads()
 {
     return task.threads;

@@ -39,6 +39,10 @@ static int kept = 1;
 static void **cache;
 #endif
 
+#ifdef TARGET_TASKS
+void *volatile tasks = reinterpret_cast<void *>(__kmpc_omp_target_task_alloc);
+#endif
+
 #ifdef STRICT
 static int strict(int number)
 {

@@ -15,6 +15,8 @@ void __kmpc_fork_call(Location *, int arguments, Body, ...);
 void __kmpc_serialized_parallel(Location *, int thread);
 void __kmpc_end_serialized_parallel(Location *, int thread);
 void *__kmpc_threadprivate_cached(Location *, int thread, void *data, unsigned long size, void ***cache);
+void *__kmpc_omp_target_task_alloc(Location *, int thread, int flags, unsigned long task, unsigned long shared,
+                                   void *body, long device);
 int omp_get_max_threads();
 int omp_get_num_threads();
 int omp_get_thread_num();
