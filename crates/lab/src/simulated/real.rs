@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use corewise_sim::machine::SimMachine;
 
 use crate::actor;
+use crate::cells::Condition;
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::load::allowed_cpus;
 use crate::measure::{Job, Run};
@@ -287,6 +288,8 @@ fn judge(
     ];
     let mut table = Table::new("seconds", &columns);
     let mut errors = Vec::new();
+    // Of each real program with one thread: measured over predicted.
+    let mut alone = BTreeMap::new();
     for workload in chosen {
         let measured = times[&workload.name];
         let predicted = model::predict(workload, machine, costs, SEEDS)?;
@@ -295,6 +298,15 @@ fn judge(
         report.figure(figure_of(name), measured);
         report.figure(format!("{name}.predicted_seconds"), predicted);
         report.figure(format!("{name}.error"), error);
+        if let Some(real) = &workload.real {
+            let is_first = workload.threads == 1 && workload.condition == Condition::Alone;
+            if is_first {
+                alone.insert(real, measured / predicted);
+            } else if let Some(slower) = alone.get(real) {
+                let relative = predicted * slower / measured - 1.0;
+                report.figure(format!("{name}.error_over_one_thread"), relative);
+            }
+        }
         let is_judged = workload.half == Half::Judged;
         if is_judged {
             errors.push((error.abs(), name.clone()));
@@ -323,6 +335,10 @@ fn judge(
             WORST,
         ));
     }
+    report.note(
+        "error_over_one_thread: how often as long as with one thread alone, predicted against measured: \
+         without what the host's caches and memory did to the program's speed since it was described",
+    );
     report.note(
         "measured: the median over rounds, each brought to the reference's speed by calibration loops \
          before and after it; predicted: the median over five seeds",
