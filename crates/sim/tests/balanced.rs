@@ -119,6 +119,69 @@ fn claims_do_not_oscillate_beside_a_program_that_works_by_fits_and_starts() {
     assert!(throughput > 0.98, "{throughput}");
 }
 
+/// Their serial parts and the ends of their regions left CPUs idle, too briefly to move threads: one thread
+/// was lent, too late, and taken back before the next gap.
+#[test]
+fn two_teams_of_different_rhythms_fill_each_others_gaps() {
+    let long = "[[program.spec.phase]]\nrepeat = 4\n\
+                [[program.spec.phase.phase]]\nserial = { work_ms = 120 }\n\
+                [[program.spec.phase.phase]]\nregion = { work_ms = 8_000, schedule = \"dynamic\", \
+                units = 1_000 }\n";
+    let short = "[[program.spec.phase]]\nrepeat = 20\n\
+                 region = { work_ms = 1_600, schedule = \"dynamic\", units = 160, imbalance = 0.3 }\n";
+    let programs = [
+        team("long", 16, "", long),
+        team("short", 16, "start_ms = 200", short),
+    ]
+    .concat();
+    let (balanced, plain) = both("flat:16", &programs);
+    let throughput = throughput(&balanced, &plain);
+    assert!(throughput > 0.97, "{throughput}");
+    for program in &balanced.programs {
+        let each_second = program.claims as f64 / program.wall_seconds;
+        assert!(each_second < 4.0, "{}: {each_second}", program.name);
+    }
+}
+
+/// Two teams shared as many threads as there are CPUs beside a program that spins on all of them: so that
+/// one had half of the machine, and wasted it.
+#[test]
+fn teams_have_their_part_beside_a_program_that_spins_on_all_cpus() {
+    let spins =
+        "[[program.spec.phase]]\nrepeat = 400\nregion = { work_ms = 16, imbalance = 0.1 }\n";
+    let units = "[[program.spec.phase]]\nregion = { work_ms = 4_000, schedule = \"dynamic\", \
+                 units = 1_000 }\n";
+    let programs = [
+        rigid("spins", 8, "\"spin\"", spins),
+        team("one", 8, "", units),
+        team("other", 8, "start_ms = 20", units),
+    ]
+    .concat();
+    let (balanced, plain) = both("flat:8", &programs);
+    for name in ["one", "other"] {
+        let slower = wall(&balanced, name) / wall(&plain, name);
+        assert!(slower < 1.1, "{name}: {slower}");
+    }
+    let throughput = throughput(&balanced, &plain);
+    assert!(throughput > 0.98, "{throughput}");
+}
+
+/// Jobs were put on CPUs of their own, on which processes ran that nobody had seen yet.
+#[test]
+fn jobs_that_come_first_are_not_put_where_others_run_already() {
+    let forever = "[[program]]\nname = \"hog\"\ncount = 4\nthreads = 1\nmanaged = false\n\
+                   background = true\n[program.spec]\nname = \"hog\"\n[[program.spec.phase]]\n\
+                   repeat = \"forever\"\nserial = { work_ms = 10 }\n";
+    let jobs = "[[program]]\nname = \"job\"\ncount = 4\nthreads = 1\nstart_ms = 100\n\
+                [program.spec]\nname = \"job\"\n[[program.spec.phase]]\nserial = { work_ms = 90 }\n";
+    let (balanced, plain) = both("flat:16", &[forever, jobs].concat());
+    let slower = balanced.programs.iter().zip(&plain.programs);
+    for (balanced, plain) in slower.filter(|(p, _)| !p.background) {
+        let slower = balanced.wall_seconds / plain.wall_seconds;
+        assert!(slower < 1.02, "{}: {slower}", balanced.name);
+    }
+}
+
 #[test]
 fn automax_keeps_the_same_journal_as_a_script() {
     let built_in = common::mixed("automax");

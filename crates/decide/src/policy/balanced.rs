@@ -10,16 +10,18 @@
 //!
 //! Two things are more important than that everybody's threads fit on the CPUs:
 //! - *Nobody starves.* Where room for rigid programs leaves the malleable ones less than half of what would be
-//!   theirs if all shared alike, the CPUs are shared as if the rigid ones were not there: the kernel divides
-//!   them. A rigid program whose threads wait for each other is as slow with one CPU shared as with all; a
-//!   malleable one is as slow as its threads are few.
+//!   theirs if all shared alike, the kernel divides the CPUs. It divides them by threads: so each program
+//!   has as many as there are CPUs, as a rigid one has. With fewer it would have a smaller part than the
+//!   rigid ones, which, if their threads spin, waste most of what they get beside others. (Not under a
+//!   quota: threads that are too many use it up.)
 //! - *No CPU is idle in the mean* while somebody could use it: then threads beyond the CPUs are shared, see
 //!   `idle`.
 //!
-//! *Which CPUs.* If everybody's threads fit, and nothing else runs, each program has CPUs of its own, and
-//! keeps them as far as its number allows. Otherwise all share all CPUs and the numbers of threads keep
-//! the peace: a fixed CPU with someone else's thread on it would hold its program up, where the kernel
-//! can move a thread that may run anywhere. A single program has all CPUs, unless it asks for a placement.
+//! *Which CPUs.* If everybody's threads fit, and it is known that nothing else runs, each program has CPUs of
+//! its own, and keeps them as far as its number allows. Otherwise all share all CPUs and the numbers of
+//! threads keep the peace: a fixed CPU with someone else's thread on it would hold its program up, where
+//! the kernel can move a thread that may run anywhere. When what was in the way is gone, that must last for
+//! a moment. A single program has all CPUs, unless it asks for a placement.
 //!
 //! *When.* What programs say and do (join, ask, leave, create threads) counts at once, in the same event.
 //! What is only seen in readings must last: see `room` for others' load; that a program could use fewer
@@ -30,27 +32,34 @@
 use crate::cpus::CpuSet;
 use crate::policy::memory::Memory;
 use crate::policy::plan::{Planned, carry_out};
-use crate::policy::{Event, Orders, Policy, choose};
+use crate::policy::{Event, Orders, Policy};
 use crate::status::{Claim, Placement, Program, ProgramId, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod activity;
+mod apart;
+mod divide;
 mod idle;
 mod patience;
 mod room;
 mod shares;
 
 use activity::Activities;
+use divide::unused;
 use idle::Idle;
 use room::Room;
-use shares::{Wish, share};
+use shares::share;
 
 /// The shortest and the longest time between readings, in nanoseconds; and the longest while room is left
 /// to threads whose end others wait for, or while someone has less than they may soon be able to use.
 const SHORTEST_NS: u64 = 10_000_000;
 const LONGEST_NS: u64 = 250_000_000;
 const LONGEST_WAITING_NS: u64 = 50_000_000;
+
+/// After something else ran, or threads beyond the CPUs, all share all CPUs for so long, in nanoseconds.
+const SHARED_NS: u64 = 500_000_000;
+const SHARED_LENDING_NS: u64 = 1_000_000_000;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,6 +69,10 @@ pub struct Balanced {
     idle: Idle,
     /// Whether rigid programs have to share, since they left the others too little.
     rigid_share: bool,
+    /// Before, no program gets CPUs of its own.
+    shared_until_ns: u64,
+    /// The room that the numbers of threads rest on.
+    room_used: u32,
     period_ns: u64,
 }
 
@@ -87,6 +100,8 @@ impl Default for Balanced {
             activities: Activities::default(),
             idle: Idle::default(),
             rigid_share: false,
+            shared_until_ns: 0,
+            room_used: 0,
             period_ns: SHORTEST_NS,
         }
     }
@@ -125,10 +140,13 @@ impl Policy for Balanced {
         match event {
             Event::Failed(_) => return,
             Event::Readings => {
-                self.activities.on_readings(status);
+                let is_lent = self.idle.is_lending();
+                self.activities.on_readings(status, is_lent);
                 let asleep = |id| self.activities.is_asleep(id);
                 note = self.room.on_readings(status, asleep);
-                let more = self.idle.on_readings(status, self.may_grow(status));
+                let more = self
+                    .idle
+                    .on_readings(status, self.may_grow(status), unused(status));
                 note = note.or(more);
                 for (id, program) in &rigid {
                     self.room.rigid_has(*id, program.threads);
@@ -146,12 +164,23 @@ impl Policy for Balanced {
                 self.idle.forget();
             }
             Event::Overridden(_) | Event::Machine => self.idle.forget(),
+            Event::Left { .. } => self.room.somebody_left(status.time_ns),
             _ => {}
         }
-        let plan = self.plan(status, &rigid, &open);
+        let plan = self.plan(status, &rigid, &open, matches!(event, Event::Readings));
+        let resized = plan.iter().any(|planned| {
+            let claim = status
+                .programs
+                .get(&planned.program)
+                .and_then(|p| p.claim.as_ref());
+            claim.is_none_or(|claim| claim.threads != planned.claim.threads)
+        });
         let changed = carry_out(plan, status, orders);
         if changed {
-            self.idle.claims_changed();
+            if resized {
+                self.idle.claims_changed();
+                self.room.claims_changed();
+            }
             note.into_iter().for_each(|note| orders.note(note));
         }
         self.period_ns = match event {
@@ -172,8 +201,14 @@ impl Policy for Balanced {
 }
 
 impl Balanced {
-    fn plan(&mut self, status: &Status, rigid: &Programs<'_>, open: &Programs<'_>) -> Vec<Planned> {
-        let basis = self.basis(status, rigid, open);
+    fn plan(
+        &mut self,
+        status: &Status,
+        rigid: &Programs<'_>,
+        open: &Programs<'_>,
+        is_readings: bool,
+    ) -> Vec<Planned> {
+        let basis = self.basis(status, rigid, open, is_readings);
         let decided = status.programs.iter().filter(|(_, p)| !p.overridden);
         let programs: Programs<'_> = decided.map(|(id, p)| (*id, p)).collect();
         let mut sets = match basis.apart {
@@ -203,7 +238,13 @@ impl Balanced {
         plan
     }
 
-    fn basis(&mut self, status: &Status, rigid: &Programs<'_>, open: &Programs<'_>) -> Basis {
+    fn basis(
+        &mut self,
+        status: &Status,
+        rigid: &Programs<'_>,
+        open: &Programs<'_>,
+        is_readings: bool,
+    ) -> Basis {
         let machine = &status.machine;
         let mut cpus = machine.allowed.clone();
         let mut by_people = 0_u32;
@@ -223,20 +264,27 @@ impl Balanced {
             people_share = true;
         }
         let within_quota = machine.one_per_cpu().saturating_sub(self.room.for_rigid());
-        let on_cpus = machine.allowed.count().saturating_sub(self.room.cpus());
+        self.follow_room(is_readings, status.time_ns);
+        let on_cpus = machine.allowed.count().saturating_sub(self.room_used);
         let available = within_quota.min(on_cpus).saturating_sub(by_people);
         let available = self.at_least_fair(available, by_people, status, rigid);
-        let beyond = self.idle.threads();
 
         let malleable = |p: &Program| p.wants.malleable && !p.overridden;
         let malleable = status.programs.iter().filter(|(_, p)| malleable(p));
         let malleable = malleable.map(|(id, p)| (id, p, p.claim.as_ref().map_or(0, |c| c.threads)));
         let open_ones = open.iter().map(|(id, p)| (id, *p, 0));
         let programs: Vec<_> = malleable.chain(open_ones).collect();
-        let left_over = self.left_over(available.saturating_add(beyond), &programs);
-        self.idle.left_over(left_over);
-        let available = available.saturating_add(self.idle.threads());
-        let mut threads = self.shares(available, &programs);
+        if let Some(idle) = self.idle.take_unfilled() {
+            let beyond = self.fills(idle, available, machine.one_per_cpu(), &programs);
+            self.idle.lends(beyond, status.time_ns);
+        }
+        let with = available.saturating_add(self.idle.threads());
+        let given = share(with, &self.awake(machine.one_per_cpu(), &programs));
+        let given = given.into_values().fold(0, u32::saturating_add);
+        let lent = given.saturating_sub(available);
+        self.idle.are_lent(lent, status.time_ns);
+        let mut threads = self.shares(machine.one_per_cpu(), available, with, &programs);
+        let available = with;
         for (id, program) in open {
             let share = threads.get(id).copied().unwrap_or(1);
             self.room.rigid_has(*id, share.max(program.threads));
@@ -250,154 +298,40 @@ impl Balanced {
             sum.saturating_add(self.size(*id, *threads))
         });
         let fits = needed <= cpus.count() && needed <= machine.one_per_cpu();
+        let shared_ns = match (self.idle.is_lending(), self.room.others_run()) {
+            (true, _) => SHARED_LENDING_NS,
+            (false, true) => SHARED_NS,
+            (false, false) => 0,
+        };
+        let until = status.time_ns.saturating_add(shared_ns);
+        self.shared_until_ns = self.shared_until_ns.max(until);
+        let apart = fits && !people_share && self.room.is_known();
         Basis {
-            apart: fits && !people_share && !self.room.others_run(),
+            apart: apart && status.time_ns >= self.shared_until_ns,
             cpus,
             available,
             threads,
         }
     }
 
-    /// Whether some malleable program uses all the threads that it has, and could use more.
-    fn may_grow(&self, status: &Status) -> bool {
-        status.programs.iter().any(|(id, p)| {
-            let has = p.claim.as_ref().map_or(0, |c| c.threads);
-            is_busy(p) && p.wants.malleable && !p.overridden && has < self.could_use(*id, p)
-        })
-    }
-
-    /// How many threads a program could use: by its own word, or what it wants; none while it does
-    /// nothing.
-    fn could_use(&self, id: ProgramId, program: &Program) -> u32 {
-        let wants = &program.wants;
-        match self.activities.could_use(id) {
-            _ if self.activities.is_asleep(id) => wants.min_threads,
-            Some(could) => could.clamp(wants.min_threads, wants.max_threads),
-            None => wants.max_threads,
+    /// Takes in what room is left. While threads are lent, a few CPUs of room more or less make no difference,
+    /// and what was lent of room that is no longer left need not be lent.
+    fn follow_room(&mut self, is_readings: bool, now_ns: u64) {
+        let room = self.room.cpus();
+        let lent = self.idle.threads();
+        if is_readings && room.abs_diff(self.room_used) <= lent / 2 {
+            return;
         }
-    }
-
-    /// What malleable programs share: what room for rigid ones leaves, unless that is less than half of what
-    /// they would have if everybody shared alike; then all CPUs, but for what is not under management.
-    fn at_least_fair(
-        &mut self,
-        available: u32,
-        by_people: u32,
-        status: &Status,
-        rigid: &Programs<'_>,
-    ) -> u32 {
-        let unmanaged = self.room.cpus().saturating_sub(self.room.for_rigid());
-        let cpus = status.machine.one_per_cpu();
-        let cpus = cpus.saturating_sub(unmanaged.saturating_add(by_people));
-        let malleable = |p: &Program| p.wants.malleable && !p.overridden;
-        let flexible = status.programs.iter().filter(|(_, p)| malleable(p));
-        let flexible = flexible.map(|(id, p)| (*id, self.could_use(*id, p)));
-        let fixed = rigid
-            .keys()
-            .filter_map(|id| Some((*id, self.room.of_rigid(*id)?)));
-        let wishes: Vec<Wish> = flexible
-            .chain(fixed)
-            .map(|(program, most)| Wish {
-                program,
-                least: 1.min(most),
-                most,
-                has: most,
-                busy: false,
-            })
-            .collect();
-        let shares = share(cpus, &wishes);
-        let of_flexible = shares.iter().filter(|(id, _)| !rigid.contains_key(id));
-        let fair: u32 = of_flexible.map(|(_, share)| *share).sum();
-        // More than half, before it is as it was: no going to and fro.
-        self.rigid_share = match self.rigid_share {
-            true => available.saturating_mul(4) < fair.saturating_mul(3),
-            false => available.saturating_mul(2) < fair,
-        };
-        self.room.keep(self.rigid_share);
-        match self.rigid_share {
-            true => cpus.max(available),
-            false => available,
+        let less = self.room_used.saturating_sub(room);
+        if is_readings && lent > 0 && less > 0 {
+            self.idle.lends(lent.saturating_sub(less), now_ns);
         }
+        self.room_used = room;
     }
 
     /// How many CPUs of its own a program needs.
     fn size(&self, id: ProgramId, threads: u32) -> u32 {
         self.room.of_rigid(id).unwrap_or(threads).max(threads)
-    }
-
-    /// First those who are awake share, by what they could use. What they leave is everybody's, by what
-    /// they want: nobody loses anything if nobody needs it.
-    fn shares(&self, available: u32, programs: &[Sharing<'_>]) -> BTreeMap<ProgramId, u32> {
-        let of_awake = share(available, &self.awake(programs));
-        let wishes = programs.iter().map(|(id, program, has)| Wish {
-            program: **id,
-            least: of_awake
-                .get(id)
-                .copied()
-                .unwrap_or(program.wants.min_threads),
-            most: program.wants.max_threads,
-            has: *has,
-            busy: is_busy(program),
-        });
-        share(available, &wishes.collect::<Vec<Wish>>())
-    }
-
-    /// How many of so many threads those who are awake could not use.
-    fn left_over(&self, available: u32, programs: &[Sharing<'_>]) -> u32 {
-        let given = share(available, &self.awake(programs));
-        let given = given.into_values().fold(0, u32::saturating_add);
-        available.saturating_sub(given)
-    }
-
-    /// What those who are awake could use.
-    fn awake(&self, programs: &[Sharing<'_>]) -> Vec<Wish> {
-        let awake = programs
-            .iter()
-            .filter(|(id, ..)| !self.activities.is_asleep(**id));
-        let wishes = awake.map(|(id, program, has)| Wish {
-            program: **id,
-            least: program.wants.min_threads,
-            most: self.could_use(**id, program),
-            has: *has,
-            busy: is_busy(program),
-        });
-        wishes.collect()
-    }
-
-    /// CPUs for each program that are no other's: first everyone keeps what they may keep, then those
-    /// who need more get it from the rest.
-    fn sets_apart(
-        &self,
-        status: &Status,
-        basis: &Basis,
-        programs: &Programs<'_>,
-    ) -> BTreeMap<ProgramId, CpuSet> {
-        let machine = &status.machine;
-        let mut free = basis.cpus.clone();
-        let mut sets = BTreeMap::new();
-        let count = |id: &ProgramId| self.size(*id, basis.threads.get(id).copied().unwrap_or(1));
-        // Those who were alone on their CPUs come first: their threads are there.
-        for alone in [true, false] {
-            for (id, program) in programs {
-                let placement = program.wants.placement;
-                let claim = program.claim.as_ref();
-                if claim.is_some_and(|c| c.exclusive) != alone {
-                    continue;
-                }
-                let has = claim.map_or_else(CpuSet::new, |c| c.cpus.intersection(&free));
-                let count = count(id).min(has.count());
-                let kept = choose::resize(machine, &has, &CpuSet::new(), count, placement);
-                free = free.difference(&kept);
-                sets.insert(*id, kept);
-            }
-        }
-        for (id, program) in programs {
-            let kept = sets.remove(id).unwrap_or_default();
-            let set = choose::resize(machine, &kept, &free, count(id), program.wants.placement);
-            free = free.difference(&set);
-            sets.insert(*id, set);
-        }
-        sets
     }
 
     fn reason(&self, program: &Program, threads: u32, basis: &Basis, programs: usize) -> String {
@@ -440,12 +374,6 @@ impl Balanced {
         };
         reason
     }
-}
-
-/// Whether a program uses all that it has.
-fn is_busy(program: &Program) -> bool {
-    let has = program.claim.as_ref().map_or(0, |c| c.threads);
-    program.uses.is_some_and(|uses| uses > f64::from(has) - 0.5)
 }
 
 /// A number with its noun.

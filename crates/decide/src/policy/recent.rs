@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Figures older than this are dropped, in nanoseconds, and all but this many.
-const KEPT_NS: u64 = 2_000_000_000;
-const MOST: usize = 256;
+const KEPT_NS: u64 = 5_000_000_000;
+const MOST: usize = 512;
 
 /// A figure at each reading.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,6 +61,24 @@ impl Recent {
         }
         let sum: f64 = self.figures.iter().rev().take(count).map(|f| f.value).sum();
         Some(sum / count as f64)
+    }
+
+    /// How long the figures held that were read after `since_ns`.
+    pub(crate) fn span_since(&self, since_ns: u64) -> u64 {
+        self.since(since_ns).map(|f| f.span_ns).sum()
+    }
+
+    /// The mean of what `of` makes of each figure that was read after `since_ns`; each counts as long as
+    /// it held.
+    pub(crate) fn mean_since_of(&self, since_ns: u64, of: impl Fn(f64) -> f64) -> Option<f64> {
+        let span = self.span_since(since_ns);
+        let each = self.since(since_ns).map(|f| of(f.value) * f.span_ns as f64);
+        (span > 0).then(|| each.sum::<f64>() / span as f64)
+    }
+
+    fn since(&self, since_ns: u64) -> impl Iterator<Item = &Figure> {
+        let newer = move |f: &&Figure| f.time_ns > since_ns;
+        self.figures.iter().rev().take_while(newer)
     }
 
     /// The mean of at least `least` figures that go back at least `span_ns`; `None` if there are

@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 const ASLEEP_NS: u64 = 300_000_000;
 const ASLEEP: f64 = 0.05;
 
+/// That a program could use fewer threads must last so long while others have threads beyond the CPUs.
+const LASTING_LENT_NS: u64 = 8 * LASTING_NS;
+
 /// It is awake again when it uses so many CPUs between two readings.
 const AWAKE: f64 = 0.2;
 
@@ -64,8 +67,13 @@ impl Activities {
         self.programs.remove(&id);
     }
 
-    /// There are new readings.
-    pub(super) fn on_readings(&mut self, status: &Status) {
+    /// There are new readings. If threads are lent beyond the CPUs, what a program cannot use is used by
+    /// others already.
+    pub(super) fn on_readings(&mut self, status: &Status, is_lent: bool) {
+        let lasting_ns = match is_lent {
+            true => LASTING_LENT_NS,
+            false => LASTING_NS,
+        };
         let now = status.time_ns;
         let span = now.saturating_sub(self.last_reading_ns);
         self.last_reading_ns = now;
@@ -77,7 +85,7 @@ impl Activities {
                 uses: Recent::default(),
                 asleep: false,
             });
-            activity.could_use = CouldUse::next(activity.could_use, program, now);
+            activity.could_use = CouldUse::next(activity.could_use, program, now, lasting_ns);
             if let Some(uses) = program.uses {
                 activity.uses.push(now, span, uses);
                 let lately = activity.uses.mean_over(ASLEEP_NS);
@@ -92,7 +100,12 @@ impl Activities {
 
 impl CouldUse {
     /// More is believed at once, less when it has lasted.
-    fn next(known: Option<CouldUse>, program: &Program, now: u64) -> Option<CouldUse> {
+    fn next(
+        known: Option<CouldUse>,
+        program: &Program,
+        now: u64,
+        lasting_ns: u64,
+    ) -> Option<CouldUse> {
         let says = program.could_use?;
         let known = known.unwrap_or(CouldUse {
             most: program.wants.max_threads,
@@ -102,7 +115,7 @@ impl CouldUse {
         let mut patience = known.patience;
         if says >= known.most {
             if says > known.most {
-                patience.gives(now, LASTING_NS);
+                patience.gives(now, lasting_ns);
             }
             return Some(CouldUse {
                 most: says,
@@ -111,7 +124,7 @@ impl CouldUse {
             });
         }
         let (since, most) = known.less.map_or((now, says), |(t, m)| (t, m.max(says)));
-        Some(match now.saturating_sub(since) >= patience.of(LASTING_NS) {
+        Some(match now.saturating_sub(since) >= patience.of(lasting_ns) {
             true => {
                 patience.takes(now);
                 CouldUse {

@@ -9,8 +9,10 @@
 //!   so that it takes long to say something, and does not see who waits.
 //!
 //! Room is made soon and taken back slowly: a mean over a few readings makes it, half a CPU above what is
-//! left already; only if much less is wanted for [`LASTING_NS`] is it taken back; for longer, if what
-//! was taken back was soon needed again (see `patience`). What programs say themselves (a rigid one joins, creates threads, or leaves) counts at once.
+//! left already; only if less than three quarters is wanted for [`LASTING_NS`] is it taken back; for longer,
+//! if what was taken back was soon needed again (see `patience`). What rigid programs do not use of their room
+//! while threads are lent beyond the CPUs is lent already, and stays theirs. What programs say themselves
+//! (a rigid one joins, creates threads, or leaves) counts at once.
 
 use super::patience::Patience;
 use crate::policy::recent::Recent;
@@ -46,12 +48,18 @@ pub(super) struct Room {
     others_quiet_ns: u64,
     others_busy: bool,
     last_reading_ns: u64,
+    /// When a program left, if that was after the last reading.
+    left_ns: Option<u64>,
+    /// Readings of the machine since there were programs.
+    readings: usize,
     /// No more room is made before.
     hold_until_ns: u64,
     /// How long less must be wanted.
     patience: Patience,
     /// No less is left at present.
     kept: bool,
+    /// No less is left to rigid programs at present.
+    of_rigid_kept: bool,
 }
 
 /// What is known of a rigid program.
@@ -68,6 +76,9 @@ impl Room {
     /// is taken in with the threads that it has, one that is no longer among them is forgotten, and what
     /// it used is free.
     pub(super) fn sees(&mut self, status: &Status, rigid: &BTreeMap<ProgramId, &Program>) {
+        if status.load.is_none() {
+            self.readings = 0;
+        }
         self.most = status.machine.allowed.count();
         self.cpus = self.cpus.min(self.most);
         let gone: Vec<ProgramId> = self.rigid.keys().copied().collect();
@@ -97,6 +108,11 @@ impl Room {
         let rigid = self.rigid.values();
         let threads = rigid.fold(0_u32, |sum, r| sum.saturating_add(r.threads));
         self.cpus.min(threads)
+    }
+
+    /// Whether readings would have shown what else runs.
+    pub(super) fn is_known(&self) -> bool {
+        self.readings >= LEAST_READINGS
     }
 
     /// Whether something runs that is not under management.
@@ -163,9 +179,26 @@ impl Room {
     }
 
     /// While rigid programs have to share their CPUs, fewer of their threads want any: they wait for those
-    /// that have none. That says nothing of what they would want, and no room is taken back.
-    pub(super) fn keep(&mut self, kept: bool) {
+    /// that have none. That says nothing of what they would want, and no room is taken back (`kept`). Nor is
+    /// room of rigid programs (`of_rigid`) while threads are lent; what was seen meanwhile is forgotten.
+    pub(super) fn keep(&mut self, kept: bool, of_rigid: bool) {
+        if self.of_rigid_kept && !of_rigid {
+            self.wanting.clear();
+            self.using.clear();
+        }
         self.kept = kept;
+        self.of_rigid_kept = of_rigid;
+    }
+
+    /// Numbers of threads have changed: what wanted CPUs before may be one that follows.
+    pub(super) fn claims_changed(&mut self) {
+        self.wanting.clear();
+    }
+
+    /// A program is gone: what it used since the last reading would seem to be another's.
+    pub(super) fn somebody_left(&mut self, now_ns: u64) {
+        self.wanting.clear();
+        self.left_ns = Some(now_ns);
     }
 
     fn set(&mut self, cpus: u32) {
@@ -185,6 +218,7 @@ impl Room {
         let span = now.saturating_sub(self.last_reading_ns);
         self.last_reading_ns = now;
         let load = status.load.as_ref()?;
+        self.readings = self.readings.saturating_add(1);
         for (id, rigid) in &mut self.rigid {
             rigid.uses = status.programs.get(id).and_then(|p| p.uses);
         }
@@ -202,7 +236,8 @@ impl Room {
         }
         let used = |programs: &[&Program]| programs.iter().map(|p| p.uses).sum::<Option<f64>>();
         // As long as one has not been read twice, what it uses would seem to be another's.
-        if let Some(ours) = used(&ours) {
+        let whole_span = self.left_ns.take().is_none();
+        if let Some(ours) = used(&ours).filter(|_| whole_span) {
             self.using.push(now, span, load.busy - ours);
             if let Some(rigid) = used(&rigid) {
                 self.others.push(now, span, load.busy - ours - rigid);
@@ -259,8 +294,11 @@ impl Room {
             Some(_) => using.and_then(|u| larger(wanting, Some(u))),
             None => wanting,
         }?;
-        let cpus = whole(lasting).min(self.most);
-        if cpus >= self.cpus {
+        let mut cpus = whole(lasting).min(self.most);
+        if self.of_rigid_kept {
+            cpus = cpus.max(self.for_rigid());
+        }
+        if cpus.saturating_add(self.cpus / 4) >= self.cpus {
             return None;
         }
         self.patience.takes(status.time_ns);
