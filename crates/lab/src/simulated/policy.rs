@@ -3,7 +3,12 @@
 //! when it is a script.
 //!
 //! With `--out DIR`, the scenarios in which `balanced` loses are written there as files, made as small as
-//! they can be. `--rounds N` makes it N hundreds of scenarios.
+//! they can be. `--rounds N` makes it N hundreds of scenarios, `--only from-1000` begins with scenario 1,000.
+//!
+//! Plain Linux is compared with itself, too: on the same scenarios with other random numbers for how uneven
+//! the work is. Where threads spin beside each other, a lot depends on how they happen to fall into step, so
+//! that one run against one other run can lose without a cause. How often that happens says how much of what
+//! a policy loses means anything.
 
 mod cases;
 mod journal;
@@ -28,6 +33,9 @@ const POLICIES: [(&str, &str); 4] = [
     ("automax_script", "automax.rhai"),
 ];
 
+/// What plain Linux with other random numbers is called among them.
+const CONTROL: &str = "plain_linux_again";
+
 /// The part of plain Linux's throughput that may be lost.
 const LOSS: f64 = 0.02;
 
@@ -41,6 +49,8 @@ const OSCILLATES: f64 = 2.0;
 struct Found {
     case: Case,
     plain_jain: f64,
+    /// Plain Linux with other random numbers.
+    control: Against,
     /// In the order of [`POLICIES`].
     against: Vec<Against>,
     same_journal: bool,
@@ -59,7 +69,10 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let folder = context.root.join("experiments/policies");
     let count = u64::from(context.rounds(10, 1)) * 100;
-    let found = all(context, &folder, count)?;
+    let first = context.only.iter().find_map(|o| o.strip_prefix("from-"));
+    let first = first.map_or(Ok(0), str::parse);
+    let first: u64 = first.context("--only from-N: N is no number")?;
+    let found = all(context, &folder, first, count)?;
     report.figure("scenarios", found.len() as f64);
     table(&mut report, &found);
     judge_balanced(&mut report, &found);
@@ -78,8 +91,8 @@ pub fn run(context: &Context) -> Result<Report> {
     Ok(report)
 }
 
-/// Every case, on all CPUs of this machine.
-fn all(context: &Context, folder: &Path, count: u64) -> Result<Vec<Found>> {
+/// So many cases from `first` on, on all CPUs of this machine.
+fn all(context: &Context, folder: &Path, first: u64, count: u64) -> Result<Vec<Found>> {
     let workers = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
     let mut found = std::thread::scope(|scope| -> Result<Vec<(u64, Found)>> {
         let each = (0..workers).map(|worker| {
@@ -90,7 +103,7 @@ fn all(context: &Context, folder: &Path, count: u64) -> Result<Vec<Found>> {
                         if seed % 100 == 0 {
                             context.say(format_args!("{seed} of {count} scenarios"));
                         }
-                        Ok((seed, one(folder, seed)?))
+                        Ok((seed, one(folder, first + seed)?))
                     })
                     .collect::<Result<Vec<_>>>()
             })
@@ -116,10 +129,13 @@ fn one(folder: &Path, seed: u64) -> Result<Found> {
         let ran = run_case(&case, policy, folder)?;
         of_policies.push(against(&case, &alone, &ran, &plain));
     }
+    let other = run_case(&case.with_other_numbers(), "none", folder)?;
+    let control = against(&case, &alone, &other, &plain);
     let same_journal = journal::is_same(&case, "automax", "automax-whole.rhai", folder)?;
     Ok(Found {
         plain_jain: jain_of(&alone, &plain),
         case,
+        control,
         against: of_policies,
         same_journal,
     })
@@ -152,9 +168,11 @@ fn table(report: &mut Report, found: &[Found]) {
     );
     let plain: f64 = found.iter().map(|f| f.plain_jain).sum::<f64>() / found.len() as f64;
     report.figure("plain_linux_jain_mean", plain);
-    for (index, (name, _)) in POLICIES.iter().enumerate() {
+    let policies = POLICIES.iter().map(|(name, _)| *name);
+    for (index, name) in policies.chain([CONTROL]).enumerate() {
         let of = |value: fn(&Against) -> f64| -> Vec<f64> {
-            found.iter().map(|f| value(&f.against[index])).collect()
+            let of = |f: &Found| value(f.against.get(index).unwrap_or(&f.control));
+            found.iter().map(of).collect()
         };
         let throughput = of(|a| a.throughput);
         let worst = of(|a| a.worst);
@@ -182,7 +200,7 @@ fn table(report: &mut Report, found: &[Found]) {
             report.figure(format!("{name}_{figure}"), value);
         }
         let cells = figures.map(|(_, value)| number(value));
-        table.row(std::iter::once((*name).to_owned()).chain(cells));
+        table.row(std::iter::once(name.to_owned()).chain(cells));
     }
     report.tables.push(table);
 }
@@ -282,6 +300,13 @@ fn notes(report: &mut Report) {
     report.note(
         "a program that is slower than under plain Linux, but at most 2 % slower than it would be with an equal \
          share of the CPUs of its own, has had its share: it is not counted as starved",
+    );
+    report.note(
+        "plain_linux_again: plain Linux on the same scenarios with other random numbers: what it loses, it loses \
+         without a cause",
+    );
+    report.note(
+        "jobs of one kind are all the same: the fastest is compared with the fastest, the slowest with the slowest",
     );
     report.note(format!(
         "starved: over {STARVES} times as long as under plain Linux; oscillating: over {OSCILLATES} \

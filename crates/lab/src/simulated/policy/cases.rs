@@ -126,6 +126,14 @@ impl Case {
         }
     }
 
+    /// The same programs, with other random numbers for how uneven their work is.
+    pub(super) fn with_other_numbers(&self) -> Case {
+        Case {
+            seed: self.seed + 1_000_000,
+            ..self.clone()
+        }
+    }
+
     /// Its scenario under a policy (`none`, a built-in one or a file).
     pub(super) fn scenario(&self, policy: &str, folder: &Path) -> Result<Scenario> {
         let path = folder.join(format!("case-{}.toml", self.seed));

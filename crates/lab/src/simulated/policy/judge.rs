@@ -21,8 +21,8 @@ pub(super) struct Ran {
     pub(super) makespan: f64,
     /// Whether all have ended.
     pub(super) is_done: bool,
-    /// Programs that end, in the order of their start, which is the same under every policy unless
-    /// waves follow each other.
+    /// Programs that end, by the case's programs; those of one kind, which are all the same, from the
+    /// fastest to the slowest. (Which of them comes late is chance.)
     pub(super) programs: Vec<One>,
     /// Time in which no program came or went, without the first second each, in seconds.
     pub(super) steady_seconds: f64,
@@ -62,7 +62,7 @@ pub(super) fn run(case: &Case, policy: &str, folder: &Path) -> Result<Ran> {
     let report = &outcome.report;
     let ending = report.programs.iter().filter(|p| !p.background);
     let mut programs: Vec<One> = ending.map(one).collect();
-    programs.sort_by(|a, b| (a.made, &a.name).cmp(&(b.made, &b.name)));
+    programs.sort_by(|a, b| a.made.cmp(&b.made).then(a.wall.total_cmp(&b.wall)));
     let work: f64 = report.programs.iter().map(|p| p.work_seconds).sum();
     Ok(Ran {
         throughput: work / report.wall_seconds,
