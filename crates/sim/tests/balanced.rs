@@ -169,12 +169,12 @@ fn teams_have_their_part_beside_a_program_that_spins_on_all_cpus() {
 /// Jobs were put on CPUs of their own, on which processes ran that nobody had seen yet.
 #[test]
 fn jobs_that_come_first_are_not_put_where_others_run_already() {
-    let forever = "[[program]]\nname = \"hog\"\ncount = 4\nthreads = 1\nmanaged = false\n\
-                   background = true\n[program.spec]\nname = \"hog\"\n[[program.spec.phase]]\n\
+    let forever = "[[program]]\nname = \"hog\"\ncount = 8\nthreads = 1\nmanaged = false\n\
+                   background = true\nsession = \"other\"\nstart_ms = 107\n[program.spec]\nname = \"hog\"\n[[program.spec.phase]]\n\
                    repeat = \"forever\"\nserial = { work_ms = 10 }\n";
-    let jobs = "[[program]]\nname = \"job\"\ncount = 4\nthreads = 1\nstart_ms = 100\n\
-                [program.spec]\nname = \"job\"\n[[program.spec.phase]]\nserial = { work_ms = 90 }\n";
-    let (balanced, plain) = both("flat:16", &[forever, jobs].concat());
+    let jobs = "[[program]]\nname = \"job\"\ncount = 6\nthreads = 1\nstart_ms = 279\n\
+                [program.spec]\nname = \"job\"\n[[program.spec.phase]]\nserial = { work_ms = 95 }\n";
+    let (balanced, plain) = both("flat:48", &[forever, jobs].concat());
     let slower = balanced.programs.iter().zip(&plain.programs);
     for (balanced, plain) in slower.filter(|(p, _)| !p.background) {
         let slower = balanced.wall_seconds / plain.wall_seconds;
