@@ -170,7 +170,8 @@ fn teams_have_their_part_beside_a_program_that_spins_on_all_cpus() {
 #[test]
 fn jobs_that_come_first_are_not_put_where_others_run_already() {
     let forever = "[[program]]\nname = \"hog\"\ncount = 8\nthreads = 1\nmanaged = false\n\
-                   background = true\nsession = \"other\"\nstart_ms = 107\n[program.spec]\nname = \"hog\"\n[[program.spec.phase]]\n\
+                   background = true\nsession = \"other\"\nstart_ms = 107\n[program.spec]\n\
+                   name = \"hog\"\n[[program.spec.phase]]\n\
                    repeat = \"forever\"\nserial = { work_ms = 10 }\n";
     let jobs = "[[program]]\nname = \"job\"\ncount = 6\nthreads = 1\nstart_ms = 279\n\
                 [program.spec]\nname = \"job\"\n[[program.spec.phase]]\nserial = { work_ms = 95 }\n";
