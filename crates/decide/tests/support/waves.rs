@@ -53,6 +53,37 @@ impl Who {
     }
 }
 
+/// Two CPUs with waves of `jobs` hardly cost the jobs (at most `jobs_at_most` of their time alone) nor the
+/// program (at most a tenth of its time with an oracle) anything under a policy; and its number of threads
+/// goes down and up for each wave, and hardly ever for nothing.
+pub(crate) fn hardly_cost_anything<P: Policy + 'static>(
+    (jobs, unit_ms, noise): (u32, u64, u64),
+    policy: P,
+    jobs_at_most: f64,
+) {
+    let waves = Waves {
+        cpus: 2,
+        jobs,
+        job_ms: 3_000,
+        pause_ms: 2_000,
+        work_ms: 20_000,
+        unit_ms,
+        noise,
+    };
+    let alone = run(waves, Who::Static(1));
+    let oracle = run(waves, Who::Oracle);
+    let took = run(waves, Who::policy(policy, waves.cpus));
+    assert!(
+        took.jobs <= jobs_at_most * alone.jobs,
+        "{jobs}: {took:?} {alone:?}"
+    );
+    assert!(
+        took.program <= 1.10 * oracle.program,
+        "{jobs}: {took:?} {oracle:?}"
+    );
+    assert!(took.changes <= 10, "{jobs}: {took:?}");
+}
+
 /// Runs it, in steps of a millisecond.
 pub(crate) fn run(waves: Waves, mut who: Who) -> Took {
     let cpus = f64::from(waves.cpus);
