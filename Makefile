@@ -31,6 +31,8 @@ lint: setup
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 unit: setup
+	# Its tests preload it, and cargo does not build it for them.
+	$(CARGO) build --locked -p corewise-shim
 	$(CARGO) test --workspace --locked
 
 audit:

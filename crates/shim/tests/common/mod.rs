@@ -112,7 +112,7 @@ fn compiler(file: &Path, with: impl Fn(&mut Command) -> &mut Command) {
     assert!(compiled.status.success(), "{said}");
 }
 
-/// The library that is preloaded, as cargo has just built it.
+/// The library that is preloaded. Cargo does not build it with its tests: `make test` does so before.
 pub(crate) fn shim() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
@@ -124,7 +124,9 @@ pub(crate) fn shim() -> PathBuf {
         .iter()
         .filter(|file| file.is_file())
         .max_by_key(|file| file.metadata().and_then(|m| m.modified()).unwrap());
-    newest.expect("cargo builds it with its tests").clone()
+    newest
+        .expect("the library is missing: cargo build -p corewise-shim")
+        .clone()
 }
 
 /// One that runs, and answers questions.
