@@ -30,8 +30,8 @@ lint: setup
 	$(CARGO) test --locked -p corewise-lab --test dependencies
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
+# The preloaded library: its tests need it, and cargo does not build it for them.
 unit: setup
-	# Its tests preload it, and cargo does not build it for them.
 	$(CARGO) build --locked -p corewise-shim
 	$(CARGO) test --workspace --locked
 
