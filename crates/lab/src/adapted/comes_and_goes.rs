@@ -19,10 +19,10 @@ use crate::stats::median;
 
 /// Each with how many times its usual work it is given, to last some fifteen seconds.
 const PROGRAMS: [(&str, f64); 4] = [
-    ("lightgbm-large", 2.0),
+    ("lightgbm-large", 6.0),
     ("numpy-svd", 10.0),
-    ("numba-omp", 6.0),
-    ("numba-tbb", 6.0),
+    ("numba-omp", 30.0),
+    ("numba-tbb", 30.0),
 ];
 /// How long the neighbour is there, and then away.
 const PHASE: Duration = Duration::from_secs(3);
