@@ -26,6 +26,10 @@ use std::time::{Duration, Instant};
 /// The one that sleeps on the claim page looks so often whether there is still somebody to tell.
 const SLEEP: Duration = Duration::from_secs(5);
 
+/// A program says so long after it has joined that it could have more threads: until then the manager has seen who
+/// else is busy, and does not give for a moment what it has to take back.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// Words of a CPU set, for every CPU that a claim can name.
 const WORDS: usize = corewise_abi::MAX_CPUS as usize / 64;
 
@@ -83,6 +87,7 @@ pub(super) struct Attending<'a> {
     placing: Placing<LoggedMasks>,
     pace: Pace,
     behind: Behind,
+    joined_at: Instant,
     /// Threads are not where the claim has them: the program has not come down to it yet.
     unplaced: bool,
     /// The generation that was followed last.
@@ -139,6 +144,7 @@ impl<'a> Attending<'a> {
             placing: Placing::new(masks, starting),
             pace: Pace::new(),
             behind: Behind::default(),
+            joined_at: Instant::now(),
             unplaced: false,
             seen: 0,
             cpus: CpuSet::new(),
@@ -267,7 +273,8 @@ impl<'a> Attending<'a> {
             wants.min_threads = run;
             wants.max_threads = run;
         }
-        if wants == self.join.wants {
+        let more = wants.max_threads > self.join.wants.max_threads;
+        if wants == self.join.wants || more && self.joined_at.elapsed() < SETTLING {
             return Ok(());
         }
         self.join.wants = wants;
