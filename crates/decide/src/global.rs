@@ -40,6 +40,9 @@ pub struct GlobalManager {
     /// Requests that wait for their answers, the oldest first.
     asked: BTreeMap<u32, (ProgramId, crate::status::Request)>,
     next_request: u32,
+    /// How many threads a person wants each program to have whose claim one has set: more, or fewer, than
+    /// the program can do with now may be what it can do with later.
+    wished: BTreeMap<ProgramId, u32>,
     next_reading_ns: Option<u64>,
     last_reading_ns: u64,
     earlier: Option<readings::Earlier>,
@@ -54,6 +57,7 @@ impl GlobalManager {
             status: Status::default(),
             asked: BTreeMap::new(),
             next_request: 1,
+            wished: BTreeMap::new(),
             next_reading_ns: None,
             last_reading_ns: 0,
             earlier: None,
@@ -149,6 +153,7 @@ impl GlobalManager {
             Input::Left { program } => {
                 let gone = self.status.programs.remove(program)?;
                 self.asked.retain(|_, (asked, _)| asked != program);
+                self.wished.remove(program);
                 Some(Event::Left {
                     program: *program,
                     claim: gone.claim,
@@ -161,8 +166,12 @@ impl GlobalManager {
             Input::Overridden { program, claim } => {
                 let known = self.status.programs.get_mut(program)?;
                 known.overridden = claim.is_some();
-                if let Some((cpus, threads)) = claim {
-                    self.set_by_a_person(*program, cpus, *threads, outputs);
+                match claim {
+                    Some((cpus, threads)) => {
+                        self.wished.insert(*program, *threads);
+                        self.set_by_a_person(*program, cpus, *threads, outputs);
+                    }
+                    None => drop(self.wished.remove(program)),
                 }
                 Some(Event::Overridden(*program))
             }
@@ -199,7 +208,7 @@ impl GlobalManager {
 
     /// Whatever the policy did or failed to do: every program has a claim, and no claim, not even one that
     /// a person has set, has CPUs that may no longer be granted, or less than its program cannot do
-    /// without now.
+    /// without now. What a person has set is as near to their wish as the program allows now.
     fn see_to_claims(&mut self, outputs: &mut Vec<Output>) {
         let mut unfit = Vec::new();
         for (id, program) in &self.status.programs {
@@ -215,10 +224,16 @@ impl GlobalManager {
                 Some(claim) if !claim.cpus.is_subset(&self.status.machine.allowed) => {
                     unfit.push((*id, claim.clone(), "it had CPUs that may not be used now"));
                 }
-                Some(claim) if fit(&program.wants, claim.threads) != claim.threads => {
-                    unfit.push((*id, claim.clone(), "the program asks for other threads"));
+                Some(claim) => {
+                    let wished = self.wished.get(id).copied().unwrap_or(claim.threads);
+                    if fit(&program.wants, wished) != claim.threads {
+                        let fitting = Claim {
+                            threads: wished,
+                            ..claim.clone()
+                        };
+                        unfit.push((*id, fitting, "the program asks for other threads"));
+                    }
                 }
-                Some(_) => {}
             }
         }
         for (id, claim, reason) in unfit {

@@ -21,6 +21,8 @@ pub struct Known {
     memory: Memory,
     asked: BTreeMap<u32, (ProgramId, Request)>,
     next_request: u32,
+    #[serde(default)]
+    wished: BTreeMap<ProgramId, u32>,
     next_reading_ns: Option<u64>,
     last_reading_ns: u64,
     earlier: Option<Earlier>,
@@ -56,9 +58,10 @@ impl Known {
                 entries.push(entry(program.joined_ns, threads));
             }
             if let Some(claim) = program.claim.as_ref().filter(|_| program.overridden) {
+                let wished = self.wished.get(id).copied().unwrap_or(claim.threads);
                 let overridden = Input::Overridden {
                     program: *id,
-                    claim: Some((claim.cpus.clone(), claim.threads)),
+                    claim: Some((claim.cpus.clone(), wished)),
                 };
                 entries.push(entry(program.joined_ns, overridden));
             }
@@ -76,6 +79,7 @@ impl GlobalManager {
             memory: self.policy.memory(),
             asked: self.asked.clone(),
             next_request: self.next_request,
+            wished: self.wished.clone(),
             next_reading_ns: self.next_reading_ns,
             last_reading_ns: self.last_reading_ns,
             earlier: self.earlier.clone(),
@@ -94,6 +98,7 @@ impl GlobalManager {
             status: known.status,
             asked: known.asked,
             next_request: known.next_request,
+            wished: known.wished,
             next_reading_ns: known.next_reading_ns,
             last_reading_ns: known.last_reading_ns,
             earlier: known.earlier,

@@ -202,6 +202,25 @@ fn a_persons_claim_follows_what_the_program_cannot_do_without() {
 }
 
 #[test]
+fn a_persons_wish_is_met_as_soon_as_the_program_can() {
+    let mut m = manager(4, Vec::new());
+    m.on(1, &joined(1, wants(2, 2)));
+    let set = Input::Overridden {
+        program: ProgramId(1),
+        claim: Some((CpuSet::first(2), 1)),
+    };
+    m.on(2, &set);
+    assert_eq!(claim(&m, 1).threads, 2);
+    let asked = Input::Asked {
+        program: ProgramId(1),
+        wants: wants(1, 3),
+    };
+    m.on(3, &asked);
+    assert_eq!(claim(&m, 1).threads, 1);
+    assert_eq!(claim(&m, 1).cpus, CpuSet::first(2));
+}
+
+#[test]
 fn what_runs_on_cpus_of_others_is_not_load_here() {
     let load = crate::status::Load {
         runnable: Some(5),

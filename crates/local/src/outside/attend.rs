@@ -266,6 +266,9 @@ impl<'a> Attending<'a> {
         let Some(mut wants) = self.followers.wants() else {
             return Ok(());
         };
+        if self.joined_at.elapsed() < SETTLING {
+            wants.max_threads = wants.max_threads.min(self.join.wants.max_threads);
+        }
         if progress == Progress::Stuck
             && let Some((run, _)) = self.followers.running()
         {
@@ -273,8 +276,7 @@ impl<'a> Attending<'a> {
             wants.min_threads = run;
             wants.max_threads = run;
         }
-        let more = wants.max_threads > self.join.wants.max_threads;
-        if wants == self.join.wants || more && self.joined_at.elapsed() < SETTLING {
+        if wants == self.join.wants {
             return Ok(());
         }
         self.join.wants = wants;
