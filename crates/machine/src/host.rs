@@ -28,6 +28,7 @@ pub struct HostReader {
     ns_per_tick: u64,
     /// The last reading's counters, since the kernel's idle time may step back by a tick.
     last: Vec<CpuReading>,
+    started: Option<u64>,
 }
 
 impl HostReader {
@@ -54,6 +55,7 @@ impl HostReader {
             buffer: vec![0; 8192],
             ns_per_tick: 1_000_000_000 / ticks,
             last: Vec::new(),
+            started: None,
         };
         // Where pressure is switched off at boot, the file opens and its reading fails.
         if reader.pressure().is_none() {
@@ -65,6 +67,12 @@ impl HostReader {
     /// Whether pressure (PSI) can be read here.
     pub fn has_pressure(&self) -> bool {
         self.pressure.is_some()
+    }
+
+    /// How many processes and threads the machine had started since it booted, at the last
+    /// [`read`](HostReader::read). `None` where nobody counts.
+    pub fn started(&self) -> Option<u64> {
+        self.started
     }
 
     /// The machine's counters now. `runnable` includes the thread that reads. Each CPU's counters
@@ -82,8 +90,13 @@ impl HostReader {
             advice: "use of CPUs cannot be seen without it: mount /proc",
         })?;
         let text = String::from_utf8_lossy(&self.buffer[..length]);
-        let (mut cpus, runnable) = parse_stat(&text, self.ns_per_tick)
+        let Stat {
+            mut cpus,
+            runnable,
+            started,
+        } = parse_stat(&text, self.ns_per_tick)
             .map_err(|line| Error::parse(&self.stat_path, line, "a line of CPU times"))?;
+        self.started = started;
         for cpu in &mut cpus {
             if let Ok(index) = self.last.binary_search_by_key(&cpu.cpu, |c| c.cpu) {
                 let last = &self.last[index];
@@ -130,11 +143,22 @@ fn read_whole(file: &File, buffer: &mut Vec<u8>) -> io::Result<usize> {
     }
 }
 
-/// Each CPU's times, ascending, and the number of runnable threads; the line that is not as it
-/// should be on failure.
-fn parse_stat(text: &str, ns_per_tick: u64) -> Result<(Vec<CpuReading>, Option<u32>), &str> {
+/// What `/proc/stat` says.
+#[derive(Debug)]
+struct Stat {
+    /// Each CPU's times, ascending.
+    cpus: Vec<CpuReading>,
+    /// Threads that run or could.
+    runnable: Option<u32>,
+    /// Processes and threads that were started since boot.
+    started: Option<u64>,
+}
+
+/// The contents; the line that is not as it should be on failure.
+fn parse_stat(text: &str, ns_per_tick: u64) -> Result<Stat, &str> {
     let mut cpus = Vec::new();
     let mut runnable = None;
+    let mut started = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("cpu") {
             // The first line is the sum of all.
@@ -143,13 +167,20 @@ fn parse_stat(text: &str, ns_per_tick: u64) -> Result<(Vec<CpuReading>, Option<u
             }
         } else if let Some(rest) = line.strip_prefix("procs_running ") {
             runnable = rest.trim().parse().ok();
+        } else if let Some(rest) = line.strip_prefix("processes ") {
+            // A sandbox that shows a constant shows 0.
+            started = rest.trim().parse().ok().filter(|started| *started > 0);
         }
     }
     if cpus.is_empty() {
         return Err(text.lines().next().unwrap_or_default());
     }
     cpus.sort_by_key(|c: &CpuReading| c.cpu);
-    Ok((cpus, runnable))
+    Ok(Stat {
+        cpus,
+        runnable,
+        started,
+    })
 }
 
 /// `N user nice system idle iowait irq softirq steal guest guest_nice`. Guests' time is part of
@@ -189,9 +220,13 @@ mod tests {
         let text = "cpu  10 0 0 0 0 0 0 0 0 0\n\
                     cpu1 5 1 2 100 3 4 5 6 2 0\n\
                     cpu0 1 0 0 7 0 0 0 0 0 0\n\
-                    intr 5 0\nprocs_running 3\nprocs_blocked 0\n";
-        let (cpus, runnable) = parse_stat(text, 10_000_000).unwrap();
-        assert_eq!(runnable, Some(3));
+                    intr 5 0\nprocesses 77\nprocs_running 3\nprocs_blocked 0\n";
+        let Stat {
+            cpus,
+            runnable,
+            started,
+        } = parse_stat(text, 10_000_000).unwrap();
+        assert_eq!((runnable, started), (Some(3), Some(77)));
         assert_eq!(cpus.len(), 2);
         assert_eq!(cpus[0].cpu, 0);
         let ms = 1_000_000;
@@ -201,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_write_fewer_columns() {
-        let (cpus, runnable) = parse_stat("cpu0 1 2 3 4\n", 1).unwrap();
-        assert_eq!((cpus[0].busy_ns, cpus[0].idle_ns), (6, 4));
-        assert_eq!(runnable, None);
+    fn old_kernels_and_sandboxes_write_less() {
+        let stat = parse_stat("cpu0 1 2 3 4\nprocesses 0\n", 1).unwrap();
+        assert_eq!((stat.cpus[0].busy_ns, stat.cpus[0].idle_ns), (6, 4));
+        assert_eq!((stat.runnable, stat.started), (None, None));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! only processes of its own user count, none that speaks for itself here, and none twice.
 
 use crate::admit;
-use crate::tree::TreeClock;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::tree::{Moment, TreeClock};
+use std::collections::BTreeMap;
 
 /// Processes of one manager that are followed. Of more, the first ones.
 pub(crate) const MOST_MEMBERS: usize = 256;
@@ -62,25 +62,28 @@ impl Members {
     }
 
     /// CPU time that they and all below them have used since they were named, in nanoseconds, without the
-    /// processes in `apart`, which speak for themselves. `None`: nobody knows. Costs what
-    /// [`TreeClock::read`] does for each.
-    pub(crate) fn read(&mut self, apart: &BTreeSet<i32>, now_ns: u64) -> Option<u64> {
+    /// processes that are apart. `None`: nobody knows. Costs what [`TreeClock::read`] does for each.
+    pub(crate) fn read(&mut self, moment: Moment<'_>) -> Option<u64> {
         if !self.readable {
             return None;
         }
-        if now_ns >= self.renewed_ns.saturating_add(RENEWED_EVERY_NS)
+        if moment.now_ns >= self.renewed_ns.saturating_add(RENEWED_EVERY_NS)
             && let Some(pids) = self.heard.take()
         {
-            self.renewed_ns = now_ns;
+            self.renewed_ns = moment.now_ns;
             self.renew(pids);
         }
-        let mut others = apart.clone();
+        let mut others = moment.apart.clone();
         others.extend(self.members.keys());
+        let of_trees = Moment {
+            apart: &others,
+            ..moment
+        };
         for (pid, member) in &mut self.members {
-            if apart.contains(pid) {
+            if moment.apart.contains(pid) {
                 continue;
             }
-            let Some(now) = member.clock.read(*pid, &others, now_ns) else {
+            let Some(now) = member.clock.read(*pid, of_trees) else {
                 continue;
             };
             let before = member.seen_ns.replace(now).unwrap_or(now);
@@ -110,6 +113,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
     use std::process::{Child, Command, Stdio};
 
     const STEP_NS: u64 = RENEWED_EVERY_NS;
@@ -136,15 +140,23 @@ mod tests {
         }
     }
 
+    fn at(apart: &BTreeSet<i32>, now_ns: u64) -> Moment<'_> {
+        Moment {
+            apart,
+            now_ns,
+            started: None,
+        }
+    }
+
     fn own_uid() -> u32 {
         rustix::process::geteuid().as_raw()
     }
 
     /// Reads until something was used; the time of the last reading.
     fn until_used(members: &mut Members, apart: &BTreeSet<i32>, mut now_ns: u64) -> u64 {
-        let before = members.read(apart, now_ns).unwrap();
+        let before = members.read(at(apart, now_ns)).unwrap();
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while members.read(apart, now_ns).unwrap() < before + 20_000_000 {
+        while members.read(at(apart, now_ns)).unwrap() < before + 20_000_000 {
             assert!(std::time::Instant::now() < end, "nothing is used");
             std::thread::sleep(std::time::Duration::from_millis(5));
             now_ns += STEP_NS;
@@ -157,13 +169,13 @@ mod tests {
         let (one, other) = (Busy::start(), Busy::start());
         let nobody = BTreeSet::new();
         let mut members = Members::of(own_uid(), true);
-        assert_eq!(members.read(&nobody, STEP_NS), Some(0));
+        assert_eq!(members.read(at(&nobody, STEP_NS)), Some(0));
         members.are(vec![one.pid()]);
         let now = until_used(&mut members, &nobody, 2 * STEP_NS);
-        let used = members.read(&nobody, now);
+        let used = members.read(at(&nobody, now));
         // One leaves, another comes: what was used stays, and nothing jumps.
         members.are(vec![other.pid()]);
-        let first = members.read(&nobody, now + STEP_NS);
+        let first = members.read(at(&nobody, now + STEP_NS));
         assert_eq!(first, used, "from its naming on");
         until_used(&mut members, &nobody, now + 2 * STEP_NS);
     }
@@ -175,7 +187,7 @@ mod tests {
         let mut members = Members::of(own_uid(), true);
         members.are(vec![busy.pid(), i32::MAX, -1, 0]);
         for step in 1..20 {
-            assert_eq!(members.read(&apart, step * STEP_NS), Some(0));
+            assert_eq!(members.read(at(&apart, step * STEP_NS)), Some(0));
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
@@ -185,7 +197,7 @@ mod tests {
         let busy = Busy::start();
         let mut members = Members::of(own_uid() + 1, true);
         members.are(vec![busy.pid(), 1]);
-        members.read(&BTreeSet::new(), STEP_NS);
+        members.read(at(&BTreeSet::new(), STEP_NS));
         assert!(members.members.is_empty());
     }
 

@@ -1,5 +1,6 @@
 //! Reading machine and programs.
 
+use crate::tree::Moment;
 use crate::world::LinuxWorld;
 use corewise_decide::reading::MachineReading;
 use corewise_decide::world::{ProgramUse, Readings};
@@ -22,6 +23,15 @@ impl LinuxWorld<'_> {
         let members = self.programs.values().filter_map(|m| m.members.as_ref());
         let mut apart_from_trees = apart.clone();
         apart_from_trees.extend(members.flat_map(|members| members.pids()));
+        let moment = Moment {
+            apart: &apart,
+            now_ns,
+            started: self.host.started(),
+        };
+        let of_trees = Moment {
+            apart: &apart_from_trees,
+            ..moment
+        };
         let own = self.programs.iter().filter(|(_, managed)| managed.itself);
         let own = own.map(|(id, managed)| (*id, managed.pid));
         let own = self.clocks.read(own, process_cpu_ns);
@@ -29,12 +39,12 @@ impl LinuxWorld<'_> {
             let run_ns = match managed.itself {
                 true => {
                     let members = match &mut managed.members {
-                        Some(members) => members.read(&apart, now_ns)?,
+                        Some(members) => members.read(moment)?,
                         None => 0,
                     };
                     own.get(id)?.saturating_add(members)
                 }
-                false => managed.tree.read(managed.pid, &apart_from_trees, now_ns)?,
+                false => managed.tree.read(managed.pid, of_trees)?,
             };
             let said = managed.progress.read();
             Some(ProgramUse {

@@ -12,16 +12,36 @@ use std::fs;
 /// The tree is listed at most this often, in nanoseconds; between, the known processes' clocks are read.
 const LISTED_EVERY_NS: u64 = 50_000_000;
 
+/// And at least so often, whatever the count of started processes says: it is the kernel's word on Linux, but
+/// not everything that shows a `/proc/stat` counts.
+const LISTED_ANYWAY_NS: u64 = 1_000_000_000;
+
 /// Processes of a tree that are followed.
 const MOST_PROCESSES: usize = 256;
 
 /// Threads of a tree whose children are looked for.
 const MOST_THREADS: usize = 1024;
 
+/// A moment at which trees are read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
+    /// Processes that speak for themselves.
+    pub(crate) apart: &'a BTreeSet<i32>,
+    /// Now, monotonic, in nanoseconds.
+    pub(crate) now_ns: u64,
+    /// How many processes and threads the machine has started, as counted shortly before: while it has started
+    /// none, no tree has grown. `None` if nobody counts.
+    pub(crate) started: Option<u64>,
+}
+
 /// The CPU time of a process and all below it; it never goes back.
 #[derive(Debug, Default)]
 pub(crate) struct TreeClock {
     known: Vec<i32>,
+    /// Those that were left out of it, as they speak for themselves.
+    left_out: Vec<i32>,
+    /// What the machine had started before the last listing.
+    started: Option<u64>,
     /// Time of those that were waited for, as of the last listing.
     waited_for_ns: u64,
     listed_ns: u64,
@@ -29,15 +49,16 @@ pub(crate) struct TreeClock {
 }
 
 impl TreeClock {
-    /// CPU time that the process `root` and all below it have used, in nanoseconds, without those in
-    /// `apart` (which speak for themselves) and what is below them. `None` if it is gone. Costs half
-    /// a microsecond for each process, and up to 20 times a second a listing: 10 µs for each process
-    /// and thread.
-    pub(crate) fn read(&mut self, root: i32, apart: &BTreeSet<i32>, now_ns: u64) -> Option<u64> {
+    /// CPU time that the process `root` and all below it have used, in nanoseconds, without those that are
+    /// apart and what is below them. `None` if it is gone. Costs half a microsecond for each process, and
+    /// a listing where the tree can have changed, up to 20 times a second: 10 µs for each process and
+    /// thread.
+    pub(crate) fn read(&mut self, root: i32, moment: Moment<'_>) -> Option<u64> {
         process_cpu_ns(root)?;
-        if self.known.is_empty() || now_ns >= self.listed_ns.saturating_add(LISTED_EVERY_NS) {
-            self.listed_ns = now_ns;
-            self.list(root, apart);
+        if self.known.is_empty() || self.can_have_changed(moment) {
+            self.listed_ns = moment.now_ns;
+            self.started = moment.started;
+            self.list(root, moment.apart);
         }
         let clocks = self.known.iter().filter_map(|pid| process_cpu_ns(*pid));
         let sum = clocks.fold(self.waited_for_ns, u64::saturating_add);
@@ -46,8 +67,26 @@ impl TreeClock {
         Some(self.highest_ns)
     }
 
+    /// Whether it is time to look, and there may be something to see.
+    fn can_have_changed(&self, moment: Moment<'_>) -> bool {
+        let since_ns = moment.now_ns.saturating_sub(self.listed_ns);
+        if since_ns < LISTED_EVERY_NS {
+            return false;
+        }
+        // A process is below another one by being started there, or by the end of one between them.
+        since_ns >= LISTED_ANYWAY_NS
+            || moment.started.is_none()
+            || moment.started != self.started
+            || self.left_out.iter().any(|pid| !moment.apart.contains(pid))
+            || self
+                .known
+                .iter()
+                .any(|pid| moment.apart.contains(pid) || process_cpu_ns(*pid).is_none())
+    }
+
     fn list(&mut self, root: i32, apart: &BTreeSet<i32>) {
         self.known.clear();
+        self.left_out.clear();
         self.known.push(root);
         self.waited_for_ns = 0;
         let mut threads = 0;
@@ -67,7 +106,9 @@ impl TreeClock {
                 let children = fs::read_to_string(task.path().join("children"));
                 for child in children.unwrap_or_default().split_ascii_whitespace() {
                     let Ok(child) = child.parse() else { continue };
-                    if self.known.len() < MOST_PROCESSES && !apart.contains(&child) {
+                    if apart.contains(&child) {
+                        self.left_out.push(child);
+                    } else if self.known.len() < MOST_PROCESSES {
                         self.known.push(child);
                     }
                 }
@@ -91,6 +132,14 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
+
+    fn at(apart: &BTreeSet<i32>, now_ns: u64) -> Moment<'_> {
+        Moment {
+            apart,
+            now_ns,
+            started: None,
+        }
+    }
 
     #[test]
     fn time_of_those_waited_for_is_found_behind_any_name() {
@@ -116,7 +165,7 @@ mod tests {
         // The first child has ended and was waited for.
         let nobody = BTreeSet::new();
         let own = process_cpu_ns(pid).unwrap();
-        let after = clock.read(pid, &nobody, LISTED_EVERY_NS).unwrap();
+        let after = clock.read(pid, at(&nobody, LISTED_EVERY_NS)).unwrap();
         assert!(after > own + 20_000_000, "{after} and {own} of its own");
         // The second one lives.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -127,7 +176,7 @@ mod tests {
                 std::time::Instant::now() < end,
                 "{last} is no more than {after}"
             );
-            let read = clock.read(pid, &nobody, now).unwrap();
+            let read = clock.read(pid, at(&nobody, now)).unwrap();
             assert!(read >= last);
             last = read;
             now += LISTED_EVERY_NS / 3;
@@ -138,6 +187,105 @@ mod tests {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         child.wait().unwrap();
-        assert_eq!(clock.read(pid, &nobody, now), None);
+        assert_eq!(clock.read(pid, at(&nobody, now)), None);
+    }
+
+    /// A shell with a child that sleeps, both ended at the end.
+    struct Family {
+        shell: std::process::Child,
+        child: i32,
+        lives: bool,
+    }
+
+    impl Family {
+        fn start() -> Family {
+            let mut shell = Command::new("sh")
+                .args(["-c", "sleep 1000 & echo $!; wait; exec sleep 1000"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+            let child = lines.next().unwrap().unwrap().parse().unwrap();
+            Family {
+                shell,
+                child,
+                lives: true,
+            }
+        }
+
+        fn pid(&self) -> i32 {
+            i32::try_from(self.shell.id()).unwrap()
+        }
+
+        fn kill_child(&mut self) {
+            if !std::mem::take(&mut self.lives) {
+                return;
+            }
+            let child = rustix::process::Pid::from_raw(self.child).unwrap();
+            let _ = rustix::process::kill_process(child, rustix::process::Signal::KILL);
+        }
+    }
+
+    impl Drop for Family {
+        fn drop(&mut self) {
+            self.kill_child();
+            let _ = self.shell.kill();
+            let _ = self.shell.wait();
+        }
+    }
+
+    #[test]
+    fn a_tree_is_listed_again_only_where_it_can_have_changed() {
+        let family = Family::start();
+        let (nobody, child) = (BTreeSet::new(), BTreeSet::from([family.child]));
+        let mut clock = TreeClock::default();
+        let moment = |apart, steps: u64, started| Moment {
+            apart,
+            now_ns: steps * LISTED_EVERY_NS,
+            started: Some(started),
+        };
+        let listed = |clock: &mut TreeClock, moment| {
+            clock.read(family.pid(), moment).unwrap();
+            clock.listed_ns / LISTED_EVERY_NS
+        };
+        assert_eq!(listed(&mut clock, moment(&nobody, 10, 5)), 10);
+        assert_eq!(clock.known, [family.pid(), family.child]);
+        assert_eq!(listed(&mut clock, moment(&nobody, 11, 5)), 10);
+        assert_eq!(listed(&mut clock, moment(&nobody, 12, 6)), 12);
+        // One speaks for itself from now on, and then no more.
+        assert_eq!(listed(&mut clock, moment(&child, 13, 6)), 13);
+        assert_eq!(clock.known, [family.pid()]);
+        assert_eq!(listed(&mut clock, moment(&child, 14, 6)), 13);
+        assert_eq!(listed(&mut clock, moment(&nobody, 15, 6)), 15);
+        assert_eq!(listed(&mut clock, moment(&nobody, 16, 6)), 15);
+        // Whatever is said of what was started.
+        assert_eq!(listed(&mut clock, moment(&nobody, 35, 6)), 35);
+    }
+
+    #[test]
+    fn a_tree_is_listed_again_when_one_of_it_has_ended() {
+        let mut family = Family::start();
+        let nobody = BTreeSet::new();
+        let mut clock = TreeClock::default();
+        let root = family.pid();
+        let mut now_ns = 0;
+        let mut read = |clock: &mut TreeClock| {
+            now_ns += LISTED_EVERY_NS / 10;
+            let moment = Moment {
+                apart: &nobody,
+                now_ns,
+                started: Some(1),
+            };
+            clock.read(root, moment).unwrap();
+        };
+        read(&mut clock);
+        assert!(clock.known.contains(&family.child));
+        family.kill_child();
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while clock.known.contains(&family.child) {
+            assert!(std::time::Instant::now() < end, "it is still known");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            read(&mut clock);
+        }
     }
 }
