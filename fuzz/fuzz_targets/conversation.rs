@@ -99,6 +99,10 @@ impl Script<'_> {
             },
             // Rare: another manager takes its time to start.
             _ if self.byte() == 7 => ToManager::Stop,
+            _ if self.byte() % 2 == 0 => ToManager::Follows {
+                runtimes: (0..self.byte() % 20).map(|_| self.number().to_string()).collect(),
+                stay: Vec::new(),
+            },
             _ => ToManager::Members((0..self.byte() % 16).map(|_| self.process()).collect()),
         }
     }

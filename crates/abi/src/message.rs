@@ -19,6 +19,12 @@ pub const MAX_MESSAGE: usize = 8192;
 /// their reader.
 pub const MAX_TEXT: usize = 1024;
 
+/// Names in one list of [`ToManager::Follows`], and the length of each in bytes. What is beyond is cut by
+/// its writer and left out by its reader.
+pub const MOST_NAMES: usize = 16;
+/// See [`MOST_NAMES`].
+pub const MAX_NAME: usize = 64;
+
 /// Feature bits of [`Join`] and [`ToProgram::Welcome`]: what the sender understands beyond what every
 /// version did from the start. Who does not say a bit is not sent what it stands for.
 pub mod features {
@@ -28,6 +34,8 @@ pub mod features {
     pub const MEMBERS: u64 = 1 << 1;
     /// [`ToProgram::Again`](super::ToProgram::Again): a program reads it, and does as it says.
     pub const AGAIN: u64 = 1 << 2;
+    /// [`ToManager::Follows`](super::ToManager::Follows): a manager reads it.
+    pub const FOLLOWS: u64 = 1 << 3;
 }
 
 /// Where a claim's CPUs should be.
@@ -106,6 +114,15 @@ pub enum ToManager {
     /// namespace numbers them, and what they and those below them use is its use. Only sent to managers
     /// that welcomed with [`features::MEMBERS`].
     Members(Vec<i32>),
+    /// What of the program follows its claim while it runs, for people: a manager decides nothing by it.
+    /// Takes the place of what was said before. Only sent to managers that welcomed with
+    /// [`features::FOLLOWS`].
+    Follows {
+        /// Runtimes whose number of threads follows, by the names that people know.
+        runtimes: Vec<String>,
+        /// Runtimes that it has, as far as that is known, and whose number of threads stays.
+        stay: Vec<String>,
+    },
 }
 
 /// What the manager asks of a program.

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use corewise_abi::message::{
-    Join, LocalRule, MAX_MESSAGE, Malformed, Placement, Request, ToManager, ToProgram, Wants,
-    decode, encode,
+    Join, LocalRule, MAX_MESSAGE, MAX_NAME, MOST_NAMES, Malformed, Placement, Request, ToManager,
+    ToProgram, Wants, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -50,7 +50,12 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
             .prop_map(|(pid, threads, cpus)| ToManager::Override { pid, threads, cpus }),
         Just(ToManager::Stop),
         prop::collection::vec(any::<i32>(), 0..600).prop_map(ToManager::Members),
+        (names(), names()).prop_map(|(runtimes, stay)| ToManager::Follows { runtimes, stay }),
     ]
+}
+
+fn names() -> impl Strategy<Value = Vec<String>> {
+    prop::collection::vec(".{0,20}", 0..MOST_NAMES)
 }
 
 fn rule() -> impl Strategy<Value = LocalRule> {
@@ -154,6 +159,10 @@ fn messages_keep_their_places() {
         },
         ToManager::Stop,
         ToManager::Members(Vec::new()),
+        ToManager::Follows {
+            runtimes: Vec::new(),
+            stay: Vec::new(),
+        },
     ];
     let down = [
         ToProgram::Welcome {
@@ -201,4 +210,14 @@ fn a_message_that_is_too_long_is_not_written() {
     let bytes = vec![0; MAX_MESSAGE];
     let message = ToProgram::Part { more: false, bytes };
     assert_eq!(encode(&message), Err(Malformed::TooLong));
+}
+
+#[test]
+fn the_longest_lists_of_names_fit_into_a_message() {
+    let longest = vec!["x".repeat(MAX_NAME); MOST_NAMES];
+    let message = ToManager::Follows {
+        runtimes: longest.clone(),
+        stay: longest,
+    };
+    assert!(encode(&message).is_ok());
 }

@@ -46,6 +46,7 @@ impl Joining {
         command: &Command,
         threads: u32,
         alone: bool,
+        stay: Vec<String>,
         followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
         if let Some(why) = unmanaged(alone) {
@@ -62,7 +63,10 @@ impl Joining {
             let command = std::env::current_exe().map_err(|e| e.to_string())?;
             corewise_manager::start_on_demand(folder, &command).map_err(|e| e.to_string())
         };
-        let program = Program::rigid(pid, name, threads);
+        let program = Program {
+            stay,
+            ..Program::rigid(pid, name, threads)
+        };
         match Outside::start(program, folder, Box::new(manager), followers) {
             Some(outside) => Joining::Outside(outside, asked),
             None => Joining::not(

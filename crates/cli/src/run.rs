@@ -169,6 +169,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         &command,
         setting.threads,
         args.alone,
+        plan.staying(loaded.follower.is_some()),
         loaded.follower.into_iter().chain(jobserver).collect(),
     );
     let outcome = running.wait()?;

@@ -166,7 +166,7 @@ pub(crate) fn table(programs: &[Value]) -> String {
             positive(&program["threads"]),
             positive(&program["could_use"]),
             uses.map_or("-".to_owned(), |uses| format!("{uses:.2}")),
-            follows(&program["wants"]["malleable"]).to_owned(),
+            follows(program),
         ];
         row.extend(several.then(|| number(&program["user"])));
         table.add_row(row);
@@ -183,13 +183,27 @@ fn number(value: &Value) -> String {
     value.as_i64().map_or("-".to_owned(), |n| n.to_string())
 }
 
-/// Whether the program changes its number of threads while it runs, or only stays on its CPUs.
-fn follows(malleable: &Value) -> &'static str {
-    match malleable.as_bool() {
-        Some(true) => "threads",
-        Some(false) => "CPUs",
-        None => "-",
+/// What of the program follows its claim: runtimes whose number of threads does, or only the CPUs; and what
+/// it has that does not. A program that links the library, and one whose local manager is older than these
+/// names, only shows whether its number of threads follows.
+fn follows(program: &Value) -> String {
+    let malleable = program["wants"]["malleable"].as_bool();
+    let names = |list: &Value| {
+        let names = list.as_array()?.iter().filter_map(Value::as_str);
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let mut text = match (names(&program["follows"]), malleable) {
+        (Some(runtimes), Some(false)) => format!("{runtimes} (not now)"),
+        (Some(runtimes), _) => runtimes,
+        (None, Some(true)) => "threads".to_owned(),
+        (None, Some(false)) => "CPUs only".to_owned(),
+        (None, None) => "-".to_owned(),
+    };
+    if let Some(staying) = names(&program["stay"]) {
+        text.push_str(&format!("; not {staying}"));
     }
+    text
 }
 
 /// 0 means that the program has not said.
@@ -223,6 +237,10 @@ mod tests {
             "programs": [
                 {"pid": 12, "name": "sort", "claim": {"cpus": [0, 1, 3], "threads": 3},
                  "threads": 4, "could_use": null, "uses": 1.5, "wants": {"malleable": true}},
+                {"pid": 14, "name": "py", "wants": {"malleable": true},
+                 "follows": ["OpenBLAS", "oneTBB"], "stay": ["rayon"]},
+                {"pid": 15, "name": "long", "wants": {"malleable": false}, "follows": ["libgomp"]},
+                {"pid": 16, "name": "fixed", "wants": {"malleable": false}, "follows": [], "stay": ["Go"]},
                 {"pid": 13, "name": "new", "claim": null, "threads": 0, "overridden": true},
             ],
         });
@@ -239,7 +257,10 @@ mod tests {
             rows[2],
             ["12", "sort", "0-1,3", "3", "4", "-", "1.50", "threads"]
         );
-        assert_eq!(rows[3][..3], ["13", "new", "-"]);
+        assert_eq!(rows[3][7..], ["OpenBLAS,", "oneTBB;", "not", "rayon"]);
+        assert_eq!(rows[4][7..], ["libgomp", "(not", "now)"]);
+        assert_eq!(rows[5][7..], ["CPUs", "only;", "not", "Go"]);
+        assert_eq!(rows[6][..3], ["13", "new", "-"]);
     }
 
     #[test]

@@ -76,6 +76,13 @@ impl Plan {
         !self.runtimes.is_empty() && self.runtimes.iter().all(|f| f.threads)
     }
 
+    /// The names of the runtimes that are known to stay as they are while the program runs; all that are
+    /// known where nothing is loaded.
+    pub fn staying(&self, loaded: bool) -> Vec<String> {
+        let stays = self.runtimes.iter().filter(|f| !(loaded && f.threads));
+        stays.map(|f| f.runtime.row().name.to_owned()).collect()
+    }
+
     /// Adds what loads the adapters to a command that is about to run; `link` is the variable that leads
     /// them to their pages. Without anything to load the command stays as it is.
     #[must_use]

@@ -9,9 +9,10 @@
 //! processes: then it is malleable.
 //!
 //! The parts: `follower` is what follows a claim, `adapters` what passes between us and those in its
-//! processes, `jobserver` is what a build follows; `behind` says whether a program has come down to its claim; `attend` is the time with one
-//! manager, from joining to its end or the program's; `placing` says where each thread may run, `masks`
-//! carries that out with an undo log, `pace` says how often to look.
+//! processes, `jobserver` is what a build follows; `behind` says whether a program has come down to its
+//! claim; `attend` is the time with one manager, from joining to its end or the program's; `placing` says
+//! where each thread may run, `masks` carries that out with an undo log, `pace` says how often to look,
+//! `said` what the manager is told of the runtimes.
 //!
 //! **When we die.** What we set is in the undo log; the global manager sees our connection end and
 //! puts it back, and so does the next manager that starts. The program goes on.
@@ -24,6 +25,7 @@ mod jobserver;
 mod masks;
 mod pace;
 mod placing;
+mod said;
 
 pub use crate::outside::adapters::{Adapters, Followed};
 pub use crate::outside::follower::Follower;
@@ -64,6 +66,9 @@ pub struct Program {
     pub name: String,
     /// What is asked for it.
     pub wants: Wants,
+    /// Its runtimes, as far as they are known, whose number of threads cannot follow while it runs: for
+    /// people.
+    pub stay: Vec<String>,
 }
 
 impl Program {
@@ -79,6 +84,7 @@ impl Program {
                 placement: corewise_decide::status::Placement::Any,
                 malleable: false,
             },
+            stay: Vec::new(),
         }
     }
 }

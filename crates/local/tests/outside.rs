@@ -61,6 +61,54 @@ fn listen(folder: &Folder) -> OwnedFd {
 }
 
 #[test]
+fn what_stays_as_it_is_is_told_only_to_a_manager_that_understands_it() {
+    for (bits, expected) in [(features::FOLLOWS, 1), (0, 0)] {
+        let sleeper = Sleeper::start();
+        let runtime = tempfile::tempdir().unwrap();
+        let folder = Folder::at(runtime.path()).unwrap();
+        let socket = listen(&folder);
+        let program = Program {
+            stay: vec!["rayon".to_owned()],
+            ..Program::rigid(sleeper.pid(), "sleeper".to_owned(), 1)
+        };
+        let nobody_else = Box::new(|_: &Folder| Err("there is one".to_owned()));
+        let outside = Outside::start(program, folder, nobody_else, None).unwrap();
+        let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC).unwrap();
+        let channel = Channel::from(accepted);
+        let joins = channel.receive_within::<ToManager>(LONG).unwrap();
+        assert!(matches!(joins.message, ToManager::Join(_)));
+        let (_claim, claim_page) = ClaimWriter::create(1).unwrap();
+        let (_progress, progress_page) = ProgressReader::create().unwrap();
+        let welcome = ToProgram::Welcome {
+            version: VERSION,
+            features: bits,
+            program: 1,
+            rule: LocalRule::Leave,
+        };
+        let pages = [claim_page.as_fd(), progress_page.as_fd()];
+        channel.send(&welcome, &pages).unwrap();
+        let mut told = 0;
+        // The threads are told at the first look, as is what follows.
+        let mut messages = 0;
+        while messages < 1 + expected {
+            let said = channel.receive_within::<ToManager>(LONG).unwrap().message;
+            messages += 1;
+            if let ToManager::Follows { runtimes, stay } = said {
+                assert!(runtimes.is_empty());
+                assert_eq!(stay, ["rayon"]);
+                told += 1;
+            }
+        }
+        outside.finish();
+        // What else it said before it left.
+        while let Ok(said) = channel.receive_within::<ToManager>(LONG) {
+            told += usize::from(matches!(said.message, ToManager::Follows { .. }));
+        }
+        assert_eq!(told, expected);
+    }
+}
+
+#[test]
 fn a_program_is_placed_anew_when_the_manager_says_another_rule() {
     let sleeper = Sleeper::start();
     let before = sleeper.cpus();

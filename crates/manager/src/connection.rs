@@ -120,6 +120,15 @@ impl Connection {
     }
 }
 
+/// What of a program follows its claim while it runs, for people.
+#[derive(Debug)]
+pub(crate) struct Follows {
+    /// Runtimes whose number of threads follows.
+    pub(crate) runtimes: Vec<String>,
+    /// Those whose number stays.
+    pub(crate) stay: Vec<String>,
+}
+
 /// One program.
 #[derive(Debug)]
 pub(crate) struct Managed {
@@ -139,6 +148,8 @@ pub(crate) struct Managed {
     pub(crate) joins_again: bool,
     /// Those that it manages, if it is a manager.
     pub(crate) members: Option<Members>,
+    /// What of it follows, by its own account; `None`: it has not said.
+    pub(crate) follows: Option<Follows>,
     pub(crate) claim: ClaimWriter,
     pub(crate) progress: ProgressReader,
     /// The pages' descriptors, until the program is welcomed with them.

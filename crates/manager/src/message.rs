@@ -1,14 +1,16 @@
 //! What connections say, and what follows from it.
 
 use crate::admit::{self, admit, is_served};
-use crate::connection::{Connection, Managed};
+use crate::connection::{Connection, Follows, Managed};
 use crate::listen::Accepted;
 use crate::members::Members;
 use crate::tree::TreeClock;
 use crate::waiter::now_ns;
 use crate::world::{LinuxWorld, of_connection, of_process};
 use corewise_abi::VERSION;
-use corewise_abi::message::{Join, LocalRule, MAX_TEXT, ToManager, ToProgram, features};
+use corewise_abi::message::{
+    Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
+};
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
@@ -169,6 +171,14 @@ impl LinuxWorld<'_> {
                 let why = "only its own user or root ends a manager".to_owned();
                 self.say(id, [ToProgram::Refused(why)]);
             }
+            ToManager::Follows { runtimes, stay } => {
+                if let Some(managed) = self.programs.get_mut(&program?) {
+                    managed.follows = Some(Follows {
+                        runtimes: names(runtimes),
+                        stay: names(stay),
+                    });
+                }
+            }
             ToManager::Members(pids) => {
                 let managed = self.programs.get_mut(&program?);
                 if let Some(managed) = managed.filter(|managed| managed.itself) {
@@ -237,6 +247,7 @@ impl LinuxWorld<'_> {
             tree: TreeClock::default(),
             joins_again: join.features & features::AGAIN != 0,
             members: None,
+            follows: None,
             claim,
             progress,
             pages: Some([claim_page, progress_page]),
@@ -283,7 +294,7 @@ impl LinuxWorld<'_> {
         managed.rule = managed.rule.map(|_| rule);
         let welcome = ToProgram::Welcome {
             version: VERSION,
-            features: features::RULE | features::MEMBERS,
+            features: features::RULE | features::MEMBERS | features::FOLLOWS,
             program: program.0,
             rule,
         };
@@ -364,6 +375,12 @@ fn printable(name: &str) -> String {
     name.chars().map(printable).collect()
 }
 
+/// Names that may be shown, and no more than a message should have.
+fn names(said: Vec<String>) -> Vec<String> {
+    let short = said.iter().filter(|name| name.len() <= MAX_NAME);
+    short.take(MOST_NAMES).map(|name| printable(name)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,5 +388,13 @@ mod tests {
     #[test]
     fn a_name_cannot_paint_on_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\nü"), "a?[2Jb?ü");
+    }
+
+    #[test]
+    fn of_names_only_those_within_bounds_are_kept() {
+        let said = |name: &str, times: usize| names(vec![name.to_owned(); times]);
+        assert_eq!(said("lib\ngomp", 1), ["lib?gomp"]);
+        assert_eq!(said("x", 10_000).len(), MOST_NAMES);
+        assert!(said(&"x".repeat(MAX_NAME + 1), 1).is_empty());
     }
 }

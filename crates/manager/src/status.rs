@@ -1,5 +1,6 @@
 //! What `corewise status` is told.
 
+use crate::connection::Managed;
 use crate::world::LinuxWorld;
 use corewise_abi::message::ToProgram;
 use corewise_decide::global::GlobalManager;
@@ -15,10 +16,9 @@ impl LinuxWorld<'_> {
     pub(crate) fn status_for(&self, connection: u64, manager: &GlobalManager) -> Value {
         let peer = self.connections.get(&connection).map(|c| c.peer.uid);
         let sees_all = peer.is_some_and(|uid| uid == 0 || uid == self.uid);
-        let user = |id: &ProgramId| self.programs.get(id).map(|managed| managed.uid);
         let mut answer = json(manager, |id| {
-            let user = user(id)?;
-            (sees_all || peer == Some(user)).then_some(user)
+            let managed = self.programs.get(id)?;
+            (sees_all || peer == Some(managed.uid)).then_some(managed)
         });
         answer["outer"] = self.outer.json(self.machine.outer());
         answer["manager"] = json!({
@@ -46,14 +46,18 @@ impl LinuxWorld<'_> {
     }
 }
 
-/// The status as JSON, without what the world adds of its own. `user` says whose a program is, if it is
-/// to be told at all.
-fn json(manager: &GlobalManager, user: impl Fn(&ProgramId) -> Option<u32>) -> Value {
+/// The status as JSON, without what the world adds of its own. `managed` gives what this
+/// world knows of a program, if it is to be told at all.
+fn json<'a>(manager: &GlobalManager, managed: impl Fn(&ProgramId) -> Option<&'a Managed>) -> Value {
     let status = manager.status();
     let programs = status.programs.iter();
     let programs = programs.filter_map(|(id, known)| {
         let mut told = program((id, known));
-        told["user"] = json!(user(id)?);
+        let managed = managed(id)?;
+        told["user"] = json!(managed.uid);
+        let follows = managed.follows.as_ref();
+        told["follows"] = json!(follows.map(|f| &f.runtimes));
+        told["stay"] = json!(follows.map(|f| &f.stay));
         Some(told)
     });
     json!({

@@ -5,9 +5,10 @@ mod common;
 
 use common::{LONG, Manager, Place, Player, is_closed, join, join_as, own_pid, until, wants};
 use corewise_abi::claim::State;
-use corewise_abi::message::{ToManager, ToProgram};
+use corewise_abi::message::{ToManager, ToProgram, features};
 use corewise_manager::override_claim;
-use corewise_wire::Error as WireError;
+use corewise_wire::{Error as WireError, connect};
+use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
 #[test]
@@ -135,6 +136,43 @@ fn what_a_program_says_of_itself_is_in_the_status() {
         program["could_use"] == 2 && program["blocked"] == 1 && program["uses"].is_number()
     });
     assert!(place.status()["load"]["busy"].is_number());
+}
+
+#[test]
+fn what_follows_in_a_program_is_in_the_status_once_it_has_said_so() {
+    let place = Place::new();
+    let _manager = Manager::observing(&place);
+    let joined = join(&place, "sayer");
+    assert_ne!(joined.features & features::FOLLOWS, 0);
+    let before = &place.programs()[0];
+    assert_eq!(
+        (&before["follows"], &before["stay"]),
+        (&Value::Null, &Value::Null)
+    );
+    let says = |runtimes: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        let message = ToManager::Follows {
+            runtimes: names(runtimes),
+            stay: names(&["rayon"]),
+        };
+        joined.channel.send(&message, &[]).unwrap();
+        until("what it has said", || {
+            let program = &place.programs()[0];
+            program["follows"] == json!(runtimes) && program["stay"] == json!(["rayon"])
+        });
+    };
+    says(&["libgomp"]);
+    says(&["libgomp", "OpenBLAS"]);
+    // From nobody in particular it is unwelcome.
+    let stranger = connect(&place.folder).unwrap();
+    let message = ToManager::Follows {
+        runtimes: vec![],
+        stay: vec![],
+    };
+    stranger.send(&message, &[]).unwrap();
+    let answer = stranger.receive_within::<ToProgram>(LONG);
+    assert!(matches!(answer, Err(WireError::Closed)), "{answer:?}");
+    assert_eq!(place.programs().len(), 1);
 }
 
 #[test]

@@ -132,6 +132,10 @@ impl Follower for Adapters {
             .reduce(|(run, occasions), (other, more)| (run.max(other), occasions + more))
     }
 
+    fn names(&self) -> Vec<&'static str> {
+        self.followed().runtimes
+    }
+
     fn tell(&self, managed: &mut Managed) {
         managed.followed = Some(self.followed());
     }

@@ -5,6 +5,7 @@ use super::follower::Followers;
 use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
+use super::said::Said;
 use super::{Program, Shared, wait_for};
 use corewise_abi::VERSION;
 use corewise_abi::claim::State;
@@ -88,6 +89,9 @@ pub(super) struct Attending<'a> {
     pace: Pace,
     behind: Behind,
     joined_at: Instant,
+    /// Runtimes that are known to stay as they are.
+    stay: Vec<String>,
+    said: Said,
     /// Threads are not where the claim has them: the program has not come down to it yet.
     unplaced: bool,
     /// The generation that was followed last.
@@ -145,6 +149,8 @@ impl<'a> Attending<'a> {
             pace: Pace::new(),
             behind: Behind::default(),
             joined_at: Instant::now(),
+            stay: program.stay.clone(),
+            said: Said::to(joined.features),
             unplaced: false,
             seen: 0,
             cpus: CpuSet::new(),
@@ -261,8 +267,11 @@ impl<'a> Attending<'a> {
         self.behind.next(Instant::now(), run, allowed, occasions)
     }
 
-    /// Asks for what the program could use, where something follows its claim.
+    /// Asks for what the program could use, where something follows its claim, and says what does.
     fn ask(&mut self, progress: Progress) -> Result<(), Error> {
+        if let Some(said) = self.said.next(self.followers.names(), &self.stay) {
+            self.channel.send(&said, &[])?;
+        }
         let Some(mut wants) = self.followers.wants() else {
             return Ok(());
         };
@@ -342,6 +351,7 @@ impl<'a> Attending<'a> {
         self.rule_is_new |= welcomed.rule != self.rule;
         self.rule = welcomed.rule;
         self.pages_are_new = true;
+        self.said = Said::to(welcomed.features);
         self.seen = 0;
         self.shared.now().managed.program = Some(welcomed.program);
         ToManager::Threads(self.placing.count())

@@ -20,6 +20,9 @@ pub trait Follower: Debug + Send + Sync {
     /// program's threads may be confined to its claim before it has come down to it.
     fn running(&self) -> Option<(u32, u64)>;
 
+    /// What follows the claim now, by the names that people know. Empty while nothing does.
+    fn names(&self) -> Vec<&'static str>;
+
     /// Adds what came of it so far.
     fn tell(&self, managed: &mut Managed);
 }
@@ -55,6 +58,10 @@ impl Followers {
     pub(super) fn running(&self) -> Option<(u32, u64)> {
         let running = self.0.iter().filter_map(|follower| follower.running());
         running.reduce(|(run, occasions), (other, more)| (run.max(other), occasions + more))
+    }
+
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.0.iter().flat_map(|f| f.names()).collect()
     }
 
     pub(super) fn tell(&self, managed: &mut Managed) {

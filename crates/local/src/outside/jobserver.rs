@@ -158,6 +158,10 @@ impl Follower for Jobserver {
         None
     }
 
+    fn names(&self) -> Vec<&'static str> {
+        vec!["jobserver"]
+    }
+
     fn tell(&self, managed: &mut Managed) {
         managed.jobs = Some(self.jobs());
     }

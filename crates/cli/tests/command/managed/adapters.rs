@@ -88,6 +88,11 @@ fn an_openmp_program_follows_its_claim_while_it_runs() {
     }
     let shown = &programs(&regions.place, 1)[0];
     assert_eq!(shown["wants"]["malleable"], true, "{shown}");
+    until("what follows to be told", || {
+        let shown = &programs(&regions.place, 1)[0];
+        let told = shown["follows"] == serde_json::json!(["libgomp"]);
+        (told && shown["stay"] == serde_json::json!([])).then_some(())
+    });
     let followed = regions.followed();
     assert_eq!(followed["runtimes"], serde_json::json!(["libgomp"]));
     assert!(followed["shrunk"].as_u64().unwrap() > 0, "{followed}");
@@ -140,6 +145,12 @@ fn where_the_user_wants_no_adapters_none_are_loaded() {
     regions.have("3");
     let shown = &programs(&regions.place, 1)[0];
     assert_eq!(shown["wants"]["malleable"], false, "{shown}");
+    // It could follow, but nothing was loaded.
+    until("what stays to be told", || {
+        let shown = &programs(&regions.place, 1)[0];
+        let told = shown["stay"] == serde_json::json!(["GNU OpenMP (libgomp)"]);
+        (told && shown["follows"] == serde_json::json!([])).then_some(())
+    });
     assert_eq!(regions.followed(), Value::Null);
 }
 

@@ -178,6 +178,10 @@ fn a_build_is_malleable_from_one_thread_to_the_jobs_that_were_asked_for() {
     let build = Build::start(&place, &[], &["make", "-f", "m", "-j7"]);
     let wants = programs(&place, 1)[0]["wants"].clone();
     assert_eq!(wants["malleable"], true);
+    until("what follows to be told", || {
+        let follows = programs(&place, 1)[0]["follows"].clone();
+        (follows == serde_json::json!(["jobserver"])).then_some(())
+    });
     assert_eq!(
         (&wants["min_threads"], &wants["max_threads"]),
         (&1.into(), &7.into())

@@ -1,0 +1,76 @@
+//! What the manager has been told of the runtimes that follow, for people who ask it.
+
+use corewise_abi::message::{MAX_NAME, MOST_NAMES, ToManager, features};
+
+/// What was said last, to the manager that there is now.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Whether it understands: an older one is told nothing.
+    hears: bool,
+    /// `None`: nothing yet.
+    follows: Option<Vec<&'static str>>,
+}
+
+impl Said {
+    /// To a manager with these feature bits nothing has been said yet.
+    pub(super) fn to(manager: u64) -> Said {
+        Said {
+            hears: manager & features::FOLLOWS != 0,
+            follows: None,
+        }
+    }
+
+    /// What is to be said when these runtimes `follow`, and those `stay`: nothing unless it is news.
+    pub(super) fn next(&mut self, follow: Vec<&'static str>, stay: &[String]) -> Option<ToManager> {
+        if !self.hears || self.follows.as_ref() == Some(&follow) {
+            return None;
+        }
+        let said = ToManager::Follows {
+            runtimes: names(follow.iter().copied()),
+            stay: names(stay.iter().map(String::as_str)),
+        };
+        self.follows = Some(follow);
+        Some(said)
+    }
+}
+
+/// As many as a message should have, none too long.
+fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<String> {
+    all.take(MOST_NAMES)
+        .map(|name| name[..name.floor_char_boundary(MAX_NAME)].to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_follows_is_said_once_and_again_when_it_has_changed() {
+        let mut said = Said::to(features::FOLLOWS);
+        let stay = ["rayon".to_owned()];
+        let first = said.next(vec![], &stay);
+        assert!(matches!(first, Some(ToManager::Follows { runtimes, stay })
+            if runtimes.is_empty() && stay == ["rayon"]));
+        assert_eq!(said.next(vec![], &stay), None);
+        assert!(said.next(vec!["libgomp"], &stay).is_some());
+        assert_eq!(said.next(vec!["libgomp"], &stay), None);
+    }
+
+    #[test]
+    fn a_manager_that_does_not_understand_it_is_told_nothing() {
+        let mut said = Said::to(features::RULE);
+        assert_eq!(said.next(vec!["libgomp"], &[]), None);
+    }
+
+    #[test]
+    fn long_names_are_cut_to_what_a_message_has_room_for() {
+        let mut said = Said::to(features::FOLLOWS);
+        let stay = vec!["ü".repeat(MAX_NAME); 1_000];
+        let Some(ToManager::Follows { stay, .. }) = said.next(vec![], &stay) else {
+            panic!("nothing is said");
+        };
+        assert_eq!(stay.len(), MOST_NAMES);
+        assert!(stay.iter().all(|name| name.len() <= MAX_NAME));
+    }
+}
