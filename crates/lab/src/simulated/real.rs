@@ -2,7 +2,9 @@
 //! in both worlds from the same files; real programs are set against descriptions of them. The machine's
 //! costs are fitted on one half of the made workloads; the other half and the real programs judge.
 //!
-//! Measured times are brought to one speed by calibration loops before and after each run ([`Speed`]).
+//! Measured times are brought to one speed by calibration loops before and after each run ([`Speed`]): those
+//! of made workloads by the loop that they consist of, those of real programs by one that is like them, and
+//! to the speed at which their descriptions were made.
 //! A run is taken again, a few times, while the speeds before and after it differ, or others or the
 //! hypervisor took CPU time away.
 
@@ -25,10 +27,10 @@ use crate::load::allowed_cpus;
 use crate::measure::{Job, Run};
 use crate::programs::{Catalogue, Wait};
 use crate::stats::{interleaved, median};
-use calibrate::{Speed, Used, wait_for_quiet};
+use calibrate::{Loop, Speed, Used, wait_for_quiet};
 use costs::{FITTED, fit};
 use player::Played;
-use workloads::{Half, Workload};
+use workloads::{Compared, Half, Workload};
 
 /// Speeds before and after a run may differ by this part; of all CPU time, these parts may be stolen by the
 /// hypervisor, or used by others.
@@ -66,7 +68,10 @@ pub fn run(context: &Context) -> Result<Report> {
         "workloads and the hog of hog-same-session in the lab's session; the hog of hog-own-session in \
          its own; quota-1 in a control group",
     );
-    let all = workloads::read(&context.root)?;
+    let Compared {
+        workloads: all,
+        described_at,
+    } = workloads::read(&context.root)?;
     let names = all.iter().map(|workload| &*workload.name);
     let names = context.pick(&names.collect::<Vec<_>>());
     let mut chosen = all.clone();
@@ -74,7 +79,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let machine = model::machine(&context.root)?;
     let times = match context.names_any(&[JUDGE]) {
         true => measured_before(context, &mut chosen)?,
-        false => measure(context, &chosen, &mut report)?,
+        false => measure(context, &chosen, described_at, &mut report)?,
     };
     judge(context, &chosen, &machine, &times, &mut report)?;
     Ok(report)
@@ -103,18 +108,20 @@ fn measured_before(context: &Context, chosen: &mut Vec<Workload>) -> Result<BTre
 fn measure(
     context: &Context,
     chosen: &[Workload],
+    described_at: f64,
     report: &mut Report,
 ) -> Result<BTreeMap<String, f64>> {
     let catalogue = Catalogue::read(context)?;
     wait_for_quiet(3 * PATIENCE);
-    let reference = (0..5)
-        .map(|_| Speed::measure())
-        .collect::<Result<Vec<_>>>()?;
-    let reference = reference
-        .iter()
-        .map(|speed| speed.alone)
-        .fold(0.0, f64::max);
-    report.figure("reference_loops_per_ms", reference * 1e6);
+    let reference = Reference {
+        chain: fastest(Loop::Chain)?,
+        histogram: described_at,
+    };
+    report.figure("reference_loops_per_ms", reference.chain * 1e6);
+    report.figure(
+        "reference_histogram_steps_per_ms",
+        fastest(Loop::Histogram)? * 1e6,
+    );
     let mut times = Measured::new();
     let mut pairs = Vec::new();
     let mut unsteady = 0;
@@ -123,16 +130,21 @@ fn measure(
         let workload = &chosen[cell];
         let one = steady(workload, &catalogue, reference)?;
         context.say(format_args!(
-            "{}, round {} of {rounds}: {:.4} s (by the clock {:.4} s, {:.2} CPUs busy{})",
+            "{}, round {} of {rounds}: {:.4} s (by the clock {:.4} s, {:.2} CPUs busy, speed {:.3} alone, {:.3} \
+             both{})",
             workload.name,
             round + 1,
             one.seconds,
             one.wall_seconds,
             one.busy,
+            one.speed.alone / reference.of(workload.calibration()),
+            one.speed.both / reference.of(workload.calibration()),
             if one.off > 1.0 { "; unsteady" } else { "" },
         ));
         unsteady += u32::from(one.off > 1.0);
-        pairs.push(2.0 * one.speed.both / one.speed.alone);
+        if workload.calibration() == Loop::Chain {
+            pairs.push(2.0 * one.speed.both / one.speed.alone);
+        }
         let times = times.entry(workload.name.clone()).or_default();
         times.push(one.seconds);
     }
@@ -153,6 +165,29 @@ fn measure(
     Ok(medians.collect())
 }
 
+/// Speeds to which times are brought, in steps a nanosecond of one CPU.
+#[derive(Clone, Copy)]
+struct Reference {
+    chain: f64,
+    histogram: f64,
+}
+
+impl Reference {
+    fn of(self, calibration: Loop) -> f64 {
+        match calibration {
+            Loop::Chain => self.chain,
+            Loop::Histogram => self.histogram,
+        }
+    }
+}
+
+/// The fastest of a few measurements of one CPU.
+fn fastest(of: Loop) -> Result<f64> {
+    let speeds = (0..5).map(|_| Speed::measure(of));
+    let speeds = speeds.collect::<Result<Vec<_>>>()?;
+    Ok(speeds.iter().map(|speed| speed.alone).fold(0.0, f64::max))
+}
+
 /// One run.
 struct One {
     /// What it would have taken at the reference's speed.
@@ -166,7 +201,7 @@ struct One {
 }
 
 /// The steadiest of a few runs; the first that is steady enough.
-fn steady(workload: &Workload, catalogue: &Catalogue, reference: f64) -> Result<One> {
+fn steady(workload: &Workload, catalogue: &Catalogue, reference: Reference) -> Result<One> {
     let mut best: Option<One> = None;
     for _ in 0..=AGAIN {
         let one = once(workload, catalogue, reference)?;
@@ -181,16 +216,16 @@ fn steady(workload: &Workload, catalogue: &Catalogue, reference: f64) -> Result<
     best.context("nothing was measured")
 }
 
-fn once(workload: &Workload, catalogue: &Catalogue, reference: f64) -> Result<One> {
-    let job = job(workload, catalogue, reference)?;
+fn once(workload: &Workload, catalogue: &Catalogue, reference: Reference) -> Result<One> {
+    let job = job(workload, catalogue, reference.chain)?;
     wait_for_quiet(PATIENCE);
-    let before = Speed::measure()?;
+    let before = Speed::measure(workload.calibration())?;
     let surroundings = workload.condition.set_up()?;
     let used = Used::now();
     let (run, hog) = surroundings.run(&job, TIMEOUT, workload.real.is_none())?;
     let used = Used::now().since(used);
     drop(surroundings);
-    let after = Speed::measure()?;
+    let after = Speed::measure(workload.calibration())?;
     let run = run.success(&job)?;
     let (run_seconds, own_seconds) = (run.wall_seconds, run.cpu_seconds());
     let (wall_seconds, cpu_seconds) = match workload.real {
@@ -204,7 +239,7 @@ fn once(workload: &Workload, catalogue: &Catalogue, reference: f64) -> Result<On
     // Ticks are counted whole: two of them say nothing.
     let others = (used.busy - own - 0.02).max(0.0);
     Ok(One {
-        seconds: wall_seconds * speed.while_busy(busy) / reference,
+        seconds: wall_seconds * speed.while_busy(busy) / reference.of(workload.calibration()),
         wall_seconds,
         busy,
         speed,

@@ -1,5 +1,9 @@
 //! How fast the machine is just now: measured before and after everything that is measured, because a
 //! virtual machine's two CPUs are at times worth one.
+//!
+//! One loop does not speak for all: what the host runs on the other half of a core, or in the shared cache,
+//! slows code that fills the core or uses caches, and leaves alone code whose every step waits for the one
+//! before. So there are two loops ([`Loop`]).
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -12,10 +16,20 @@ use crate::load::allowed_cpus;
 
 /// How long a CPU is measured.
 const SPAN: Duration = Duration::from_millis(25);
-/// Loops between two looks at the clock.
-const LOOPS: u64 = 20_000;
+/// Steps between two looks at the clock.
+const STEPS: u64 = 20_000;
 
-/// Loops of [`actor::work`] in a nanosecond of one CPU.
+/// What is done to measure a CPU's speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loop {
+    /// [`actor::work`], which made workloads consist of: each step waits for the one before.
+    Chain,
+    /// Histograms of rows, as real programs make them: many additions at once, from and to a second-level
+    /// cache.
+    Histogram,
+}
+
+/// Steps of a loop in a nanosecond of one CPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
     /// While the others are idle; the mean of two CPUs.
@@ -29,16 +43,16 @@ impl Speed {
     ///
     /// # Errors
     /// If a thread cannot be pinned.
-    pub fn measure() -> Result<Speed> {
+    pub fn measure(of: Loop) -> Result<Speed> {
         let cpus = allowed_cpus()?;
         let two = cpus.get(..2).unwrap_or(&cpus);
         let mut alone = Vec::new();
         for cpu in two {
-            alone.push(spin(&[*cpu])?);
+            alone.push(spin(&[*cpu], of)?);
         }
         Ok(Speed {
             alone: mean(&alone),
-            both: spin(two)?,
+            both: spin(two, of)?,
         })
     }
 
@@ -50,7 +64,7 @@ impl Speed {
         }
     }
 
-    /// How fast a CPU is while `busy` CPUs are, in loops a nanosecond: `alone` up to one, `both` from two on.
+    /// How fast a CPU is while `busy` CPUs are, in steps a nanosecond: `alone` up to one, `both` from two on.
     pub fn while_busy(self, busy: f64) -> f64 {
         let second = (busy - 1.0).clamp(0.0, 1.0);
         self.alone + (self.both - self.alone) * second
@@ -68,7 +82,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// Mean speed of these CPUs, a pinned thread on each at the same time.
-fn spin(cpus: &[usize]) -> Result<f64> {
+fn spin(cpus: &[usize], of: Loop) -> Result<f64> {
     let barrier = Barrier::new(cpus.len());
     std::thread::scope(|scope| {
         let threads = cpus.iter().map(|&cpu| {
@@ -79,12 +93,13 @@ fn spin(cpus: &[usize]) -> Result<f64> {
                 let pinned = sched_setaffinity(None, &set);
                 barrier.wait();
                 pinned.with_context(|| format!("could not pin a thread to CPU {cpu}"))?;
-                let (began, mut loops) = (Instant::now(), 0);
-                while began.elapsed() < SPAN {
-                    std::hint::black_box(actor::work(LOOPS));
-                    loops += LOOPS;
-                }
-                Ok(loops as f64 / began.elapsed().as_nanos() as f64)
+                Ok(match of {
+                    Loop::Chain => steps_a_ns(actor::work),
+                    Loop::Histogram => {
+                        let mut rows = Rows::new();
+                        steps_a_ns(|steps| rows.count(steps))
+                    }
+                })
             })
         });
         let threads = threads.collect::<Vec<_>>();
@@ -95,6 +110,58 @@ fn spin(cpus: &[usize]) -> Result<f64> {
         }
         Ok(mean(&speeds))
     })
+}
+
+fn steps_a_ns<T>(mut work: impl FnMut(u64) -> T) -> f64 {
+    // What is not in the caches yet says nothing.
+    std::hint::black_box(work(STEPS));
+    let (began, mut steps) = (Instant::now(), 0);
+    while began.elapsed() < SPAN {
+        std::hint::black_box(work(STEPS));
+        steps += STEPS;
+    }
+    steps as f64 / began.elapsed().as_nanos() as f64
+}
+
+const FEATURES: usize = 8;
+const BINS: usize = 256;
+
+/// Rows of a table: for each, a weight, and in which bin it is for each of some features. 0.7 MB.
+struct Rows {
+    bins: Vec<[u8; FEATURES]>,
+    weights: Vec<f32>,
+    sums: Vec<[f64; BINS]>,
+    next: usize,
+}
+
+impl Rows {
+    const COUNT: usize = 1 << 16;
+
+    fn new() -> Rows {
+        let mut state = 1;
+        let bins = (0..Rows::COUNT).map(|_| {
+            state = actor::work(state & 7).wrapping_add(state).rotate_left(23);
+            state.to_le_bytes()
+        });
+        Rows {
+            bins: bins.collect(),
+            weights: (0..Rows::COUNT).map(|row| row as f32).collect(),
+            sums: vec![[0.0; BINS]; FEATURES],
+            next: 0,
+        }
+    }
+
+    /// Adds so many rows to the histograms.
+    fn count(&mut self, rows: u64) -> f64 {
+        for _ in 0..rows {
+            let weight = f64::from(self.weights[self.next]);
+            for (sums, bin) in self.sums.iter_mut().zip(self.bins[self.next]) {
+                sums[usize::from(bin)] += weight;
+            }
+            self.next = (self.next + 1) % Rows::COUNT;
+        }
+        self.sums[0][0]
+    }
 }
 
 /// CPU time of the whole machine so far, in seconds of one CPU (/proc/stat; it counts in hundredths).
@@ -171,8 +238,22 @@ mod tests {
 
     #[test]
     fn speeds_are_positive_numbers() {
-        let speed = Speed::measure().unwrap();
-        assert!(speed.alone > 0.0 && speed.both > 0.0, "{speed:?}");
+        for of in [Loop::Chain, Loop::Histogram] {
+            let speed = Speed::measure(of).unwrap();
+            assert!(speed.alone > 0.0 && speed.both > 0.0, "{speed:?}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_in_one_bin_of_each_feature() {
+        let mut rows = Rows::new();
+        rows.count(1_000);
+        let expected = (0..1_000_u32).map(f64::from).sum::<f64>();
+        for sums in &rows.sums {
+            assert_eq!(sums.iter().sum::<f64>(), expected);
+        }
+        // Many bins are used, not one.
+        assert!(rows.sums[0].iter().filter(|sum| **sum > 0.0).count() > 100);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use corewise_sim::program::ProgramSpec;
 use serde::Deserialize;
 
+use super::calibrate::Loop;
 use crate::cells::Condition;
 
 /// What a workload is used for.
@@ -40,9 +41,29 @@ pub struct Workload {
     pub real: Option<String>,
 }
 
+impl Workload {
+    /// The loop whose speed says how fast it is.
+    pub fn calibration(&self) -> Loop {
+        match self.real {
+            Some(_) => Loop::Histogram,
+            None => Loop::Chain,
+        }
+    }
+}
+
+/// All that is compared.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The made ones in the file's order, then the real ones.
+    pub workloads: Vec<Workload>,
+    /// How fast a CPU was when the real programs were described, in steps of [`Loop::Histogram`] a nanosecond.
+    pub described_at: f64,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    described_at_steps_per_ms: f64,
     workload: Vec<Made>,
     real: Vec<Real>,
 }
@@ -70,17 +91,24 @@ fn alone() -> String {
     Condition::Alone.name().to_owned()
 }
 
-/// All of them: the made ones in the file's order, then the real ones.
+/// Reads the file and all that it names.
 ///
 /// # Errors
 /// Where a file cannot be read or is wrong, or a name is there twice.
-pub fn read(root: &Path) -> Result<Vec<Workload>> {
+pub fn read(root: &Path) -> Result<Compared> {
     let path = root.join("experiments/sim-real.toml");
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{} cannot be read", path.display()))?;
     let file: File =
         toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
     let folder = root.join("experiments/sim-real");
+    let described_at = file.described_at_steps_per_ms / 1e6;
+    if !(described_at.is_finite() && described_at > 0.0) {
+        bail!(
+            "{}: that is no speed: described_at_steps_per_ms",
+            path.display()
+        );
+    }
     let mut all = Vec::new();
     for made in file.workload {
         let program = made.program.as_ref().unwrap_or(&made.name);
@@ -115,7 +143,10 @@ pub fn read(root: &Path) -> Result<Vec<Workload>> {
             bail!("{}: there are two {}", path.display(), workload.name);
         }
     }
-    Ok(all)
+    Ok(Compared {
+        workloads: all,
+        described_at,
+    })
 }
 
 fn program_file(folder: &Path, name: &str) -> Result<(PathBuf, Arc<ProgramSpec>)> {

@@ -21,7 +21,7 @@ const TINY: Tempo = Tempo {
 
 fn made() -> Vec<Workload> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let mut all = workloads::read(root).unwrap();
+    let mut all = workloads::read(root).unwrap().workloads;
     all.retain(|workload| workload.real.is_none());
     all
 }
