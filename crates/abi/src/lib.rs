@@ -7,6 +7,7 @@
 //! - [`reports`]: the reports page, written by the adapters in a program's processes, read by its local
 //!   manager: what follows the claim, and what it asked for.
 //! - [`regions`]: the regions page, beside it: how long each parallel region takes, and its number of threads.
+//! - [`locks`]: the locks page, beside it: how long threads were blocked, and who called.
 //! - [`message`]: messages on the socket, for what is rare.
 //!
 //! Each is one page of shared memory (a memfd whose size is sealed, so that neither side can
@@ -20,6 +21,7 @@ extern crate alloc;
 pub mod claim;
 mod cpus;
 mod header;
+pub mod locks;
 pub mod message;
 pub mod progress;
 pub mod regions;

@@ -2,8 +2,8 @@
 //! process writes its own report; the local manager reads them, and believes nothing that matters to
 //! other programs.
 //!
-//! This page, the claim page and the regions page beside it are kept by the local manager, in memfds that the adapters
-//! open by way of `/proc`: [`LINK`] is the variable that says where.
+//! This page, and the claim page, the regions page and the locks page beside it, are kept by the local manager, in
+//! memfds that the adapters open by way of `/proc`: [`LINK`] is the variable that says where.
 
 use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use crate::{PAGE_BYTES, PageHeader};
@@ -11,8 +11,8 @@ use crate::{PAGE_BYTES, PageHeader};
 const MAGIC: u32 = u32::from_le_bytes(*b"CWre");
 
 /// The environment variable that leads adapters to their pages:
-/// `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE`, where CLAIM, REPORTS and REGIONS are descriptors of the process
-/// PID, each with the inode number that tells whether it is still the same file.
+/// `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE:LOCKS:INODE`, where CLAIM, REPORTS, REGIONS and LOCKS are
+/// descriptors of the process PID, each with the inode number that tells whether it is still the same file.
 pub const LINK: &str = "COREWISE_LINK";
 
 /// Processes of one program that can report at the same time. Others follow the claim, too, unseen.
@@ -58,6 +58,12 @@ pub struct Report {
     /// How many would have been, but ask for their number in a way that only a listed library's may be
     /// changed.
     pub demanded: AtomicU64,
+    /// Threads that were created while blocked time is counted.
+    pub created: AtomicU32,
+    /// How many of them have ended.
+    pub ended: AtomicU32,
+    /// Threads that are blocked now, as far as that is counted. One that left its wait by `longjmp` stays in it.
+    pub blocked: AtomicU32,
 }
 
 impl Report {
@@ -70,6 +76,9 @@ impl Report {
             given: AtomicU32::new(0),
             shrunk: AtomicU64::new(0),
             demanded: AtomicU64::new(0),
+            created: AtomicU32::new(0),
+            ended: AtomicU32::new(0),
+            blocked: AtomicU32::new(0),
         }
     }
 
@@ -81,6 +90,9 @@ impl Report {
         self.given.store(0, Ordering::Relaxed);
         self.shrunk.store(0, Ordering::Relaxed);
         self.demanded.store(0, Ordering::Relaxed);
+        self.created.store(0, Ordering::Relaxed);
+        self.ended.store(0, Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
     }
 
     /// Notes an occasion at which `asked` threads were wanted and `given` will run. Two atomic additions

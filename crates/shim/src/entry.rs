@@ -8,7 +8,6 @@
 //! functions (integers and pointers only) are saved around it; `rax`, `r10` and `r11` are free.
 
 use crate::libgomp::{next_piece, nowhere, region, region_ends, timed_region};
-use crate::openblas::thread_begins;
 use std::arch::naked_asm;
 
 /// Asks [`region`] with the function's number (in `eax`), the region's body (the first argument) and the
@@ -125,39 +124,6 @@ unsafe extern "C" fn begin_piece() {
         "ret",
         ".cfi_endproc",
         next_piece = sym next_piece,
-    )
-}
-
-/// Tells [`thread_begins`] who creates a thread, and goes on to the C library.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pthread_create() {
-    naked_asm!(
-        ".cfi_startproc",
-        "endbr64",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 40",
-        "mov rdi, [rsp + 40]",
-        "call {thread_begins}",
-        "add rsp, 8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -40",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        // No thread can be had: EAGAIN.
-        "mov eax, 11",
-        "ret",
-        ".cfi_endproc",
-        thread_begins = sym thread_begins,
     )
 }
 

@@ -9,6 +9,7 @@
 //! - [`entry`]: the functions that are interposed: each asks an adapter, and jumps on to the real one.
 //! - [`libgomp`]: the adapter for GCC's OpenMP; [`llvm_openmp`]: for LLVM's and Intel's;
 //!   [`openblas`]: for OpenBLAS with threads of its own; [`onetbb`]: for oneTBB, which asks us.
+//! - [`pthreads`]: not for following, but for seeing: threads, and the time that they are blocked in locks.
 //! - [`follower`]: the one thread that we add, for runtimes that have to be told.
 //!
 //! **Nothing changes where nothing is asked.** Without the variable that leads to the pages, with pages
@@ -37,3 +38,5 @@ mod loaded;
 mod objects;
 mod onetbb;
 mod openblas;
+#[cfg(target_arch = "x86_64")]
+mod pthreads;

@@ -6,6 +6,7 @@
 
 use corewise_abi::PAGE_BYTES;
 use corewise_abi::claim::ClaimPage;
+use corewise_abi::locks::LocksPage;
 use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::{LINK, Report, ReportsPage};
 use libc::{c_char, c_int};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 static CLAIM: AtomicPtr<ClaimPage> = AtomicPtr::new(null_mut());
 static REPORT: AtomicPtr<Report> = AtomicPtr::new(null_mut());
 static REGIONS: AtomicPtr<RegionsPage> = AtomicPtr::new(null_mut());
+static LOCKS: AtomicPtr<LocksPage> = AtomicPtr::new(null_mut());
 
 /// Called by the loader before the program begins.
 #[used]
@@ -41,6 +43,11 @@ extern "C" fn open() {
     let regions = map::<RegionsPage>(pages.pid, pages.regions, writable);
     let regions = regions.filter(|page| page.is_valid());
     REGIONS.store(pointer(regions), Ordering::Release);
+    let locks = map::<LocksPage>(pages.pid, pages.locks, writable);
+    let locks = locks.filter(|page| page.is_valid());
+    LOCKS.store(pointer(locks), Ordering::Release);
+    #[cfg(target_arch = "x86_64")]
+    crate::pthreads::follow(locks);
 }
 
 fn pointer<T>(of: Option<&'static T>) -> *mut T {
@@ -70,6 +77,13 @@ pub(crate) fn timing() -> Option<&'static RegionsPage> {
     (regions.is_timing() && keeper_lives).then_some(regions)
 }
 
+/// Where blocked time is counted, if it is to be.
+#[inline]
+pub(crate) fn locks() -> Option<&'static LocksPage> {
+    // SAFETY: as above.
+    unsafe { LOCKS.load(Ordering::Acquire).as_ref() }
+}
+
 /// How many threads this process may run, where a claim binds it.
 #[inline]
 pub(crate) fn limit() -> Option<u32> {
@@ -90,10 +104,11 @@ struct Pages {
     claim: File,
     reports: File,
     regions: File,
+    locks: File,
 }
 
 impl Pages {
-    /// Reads `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE`.
+    /// Reads `PID:CLAIM:INODE:REPORTS:INODE:REGIONS:INODE:LOCKS:INODE`.
     fn parse(text: &[u8]) -> Option<Pages> {
         let mut numbers = text.split(|b| *b == b':').map(number);
         let mut next = || numbers.next().flatten();
@@ -110,6 +125,7 @@ impl Pages {
             claim: file()?,
             reports: file()?,
             regions: file()?,
+            locks: file()?,
         };
         numbers.next().is_none().then_some(pages)
     }

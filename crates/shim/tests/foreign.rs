@@ -41,6 +41,8 @@ fn same_beside(others: &[PathBuf], words: &[&str]) {
     }
     let link = Link::create().unwrap();
     link.grant(1, []);
+    // What it waits for is counted meanwhile.
+    link.locks().count(true);
     let (plain, led) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let expected = run(words, plain.path(), others, None);
     let mut preload = others.to_vec();

@@ -1,12 +1,14 @@
 //! The pages between a local manager and the adapters in its program's processes: the claim as it is
-//! relayed to them (down), and what they tell (up): how they follow, and how long regions take. Adapters have no connection: they find the pages by a
-//! variable in their environment, and learn from the page itself when its keeper has died.
+//! relayed to them (down), and what they tell (up): how they follow, how long regions take, and how long
+//! threads are blocked. Adapters have no connection: they find the pages by a variable in their environment,
+//! and learn from the page itself when its keeper has died.
 
 use crate::Error;
 use crate::keeper;
 use crate::mapped::Mapped;
 use crate::pages::wake;
 use corewise_abi::claim::ClaimPage;
+use corewise_abi::locks::LocksPage;
 use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::{LINK, ReportsPage};
 use rustix::io::Errno;
@@ -21,8 +23,9 @@ pub struct Link {
     claim: &'static ClaimPage,
     reports: &'static ReportsPage,
     regions: &'static RegionsPage,
-    /// Of the claim, the reports, the regions.
-    files: [OwnedFd; 3],
+    locks: &'static LocksPage,
+    /// Of the claim, the reports, the regions, the locks.
+    files: [OwnedFd; 4],
 }
 
 impl Link {
@@ -39,18 +42,23 @@ impl Link {
             Mapped::<ReportsPage>::create("corewise-reports", false).map_err(system)?;
         let (regions, regions_file) =
             Mapped::<RegionsPage>::create("corewise-regions", false).map_err(system)?;
+        let (locks, locks_file) =
+            Mapped::<LocksPage>::create("corewise-locks", false).map_err(system)?;
         let claim: &'static Mapped<ClaimPage> = Box::leak(Box::new(claim));
         let reports: &'static Mapped<ReportsPage> = Box::leak(Box::new(reports));
         let regions: &'static Mapped<RegionsPage> = Box::leak(Box::new(regions));
+        let locks: &'static Mapped<LocksPage> = Box::leak(Box::new(locks));
         keeper::keep(claim).map_err(system)?;
         claim.initialise(std::process::id().cast_signed());
         reports.initialise();
         regions.initialise();
+        locks.initialise();
         Ok(Link {
             claim,
             reports,
             regions,
-            files: [claim_file, reports_file, regions_file],
+            locks,
+            files: [claim_file, reports_file, regions_file, locks_file],
         })
     }
 
@@ -98,5 +106,10 @@ impl Link {
     /// How long regions take, and how many threads each is to have.
     pub fn regions(&self) -> &'static RegionsPage {
         self.regions
+    }
+
+    /// How long threads are blocked, and in whose calls.
+    pub fn locks(&self) -> &'static LocksPage {
+        self.locks
     }
 }

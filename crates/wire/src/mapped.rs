@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use corewise_abi::claim::ClaimPage;
+use corewise_abi::locks::LocksPage;
 use corewise_abi::progress::ProgressPage;
 use corewise_abi::regions::RegionsPage;
 use corewise_abi::reports::ReportsPage;
@@ -29,6 +30,7 @@ impl Page for ClaimPage {}
 impl Page for ProgressPage {}
 impl Page for ReportsPage {}
 impl Page for RegionsPage {}
+impl Page for LocksPage {}
 
 const _: () = assert!(size_of::<ClaimPage>() <= PAGE_BYTES && align_of::<ClaimPage>() <= 4096);
 const _: () =
