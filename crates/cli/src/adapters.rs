@@ -29,8 +29,13 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
     let environment = Surroundings::of_this_process(Vec::new()).environment;
     let program = Command::new(&args.program)?.program;
     let detected = detect_in(&program, &environment);
-    let plan = plan(&detected, &environment);
+    let locks = Locks::of(&plan(&detected, &environment, true));
+    let plan = plan(&detected, &environment, false);
     let build = Client::of(&program, &environment);
+    let locks = match build {
+        Some(_) => Locks(Err("not counted in builds")),
+        None => locks,
+    };
     let plan = match build {
         Some(_) => Plan {
             preload: None,
@@ -53,6 +58,7 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
             "why": plan.why,
             "runtimes": runtimes.collect::<Vec<_>>(),
             "jobserver": build.map(Client::how),
+            "locks": locks.to_json(),
         });
         output::print(&format!("{told}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -67,17 +73,49 @@ pub(crate) fn run(args: AdaptersArgs) -> Result<ExitCode> {
     if let Some(build) = build {
         text += &format!("  {}: {}\n", build.name(), build.how());
     }
+    text += &format!("  {LOCKS}: {}\n", locks.how());
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// What would be loaded into a program of which `detected` is known.
-pub(crate) fn plan(detected: &Detected, environment: &Environment) -> Plan {
+/// The adapter of locks, for people.
+const LOCKS: &str = "threads and locks (pthreads)";
+
+/// Whether a program's locks can be counted, or why not.
+struct Locks(Result<(), &'static str>);
+
+impl Locks {
+    fn of(plan: &Plan) -> Locks {
+        Locks(match plan.preload {
+            Some(_) => Ok(()),
+            None => Err("cannot be counted: nothing can be loaded into it"),
+        })
+    }
+
+    fn how(&self) -> &'static str {
+        match self.0 {
+            Ok(()) => {
+                "counted with `corewise run --locks`, where they are the C library's; futexes of its own are not"
+            }
+            Err(why) => why,
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        json!({"adapter": self.0.is_ok().then_some("pthreads"), "how": self.how()})
+    }
+}
+
+/// What would be loaded into a program of which `detected` is known; with `locks`, also to count those.
+pub(crate) fn plan(detected: &Detected, environment: &Environment, locks: bool) -> Plan {
     let shim = match std::env::current_exe() {
         Ok(command) => find_shim(environment, &command),
         Err(error) => Err(format!("the command's own place is not known: {error}")),
     };
-    Plan::new(detected, shim)
+    match locks {
+        true => Plan::counting_locks(detected, shim),
+        false => Plan::new(detected, shim),
+    }
 }
 
 /// Adapters that are about to be loaded.
@@ -99,6 +137,8 @@ pub(crate) struct Wanted {
     pub(crate) override_clauses: bool,
     /// Search the number of each region while the program runs.
     pub(crate) live: bool,
+    /// Count the time that threads are blocked in locks.
+    pub(crate) locks: bool,
 }
 
 /// Makes the pages for adapters and has them loaded by a command that is about to run. Where that fails,
@@ -111,7 +151,10 @@ pub(crate) fn load(
 ) -> Loaded {
     let made = Adapters::create(wanted.alone).and_then(|a| Ok((a.variable()?, a)));
     match made {
-        Ok(((name, value), adapters)) => {
+        Ok(((name, value), mut adapters)) => {
+            if wanted.locks {
+                adapters.count_locks();
+            }
             let link = (name, value.as_str());
             let live = wanted.live.then(|| adapters.tune());
             if let Some(Err(error)) = &live {

@@ -1,7 +1,7 @@
 //! How the program of `corewise run` comes under management, and what is said of it afterwards.
 
 use corewise_launch::command::Command;
-use corewise_local::outside::{Followed, Follower, Jobs, Managed, Outside, Program};
+use corewise_local::outside::{Followed, Follower, Jobs, Locks, Managed, Outside, Program};
 use corewise_wire::Folder;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) enum Joining {
     Not {
         /// Why.
         why: String,
-        _followers: Vec<Box<dyn Follower>>,
+        followers: Vec<Box<dyn Follower>>,
     },
 }
 
@@ -80,10 +80,7 @@ impl Joining {
         for follower in &followers {
             follower.release();
         }
-        Joining::Not {
-            why,
-            _followers: followers,
-        }
+        Joining::Not { why, followers }
     }
 
     /// The program has ended. `ask` also asks for the policy's name, which takes a moment.
@@ -96,13 +93,19 @@ impl Joining {
                 let managed = outside.finish();
                 Joined { managed, policy }
             }
-            Joining::Not { why, .. } => Joined {
-                managed: Managed {
+            Joining::Not { why, followers } => {
+                let mut managed = Managed {
                     why_not: Some(why),
                     ..Managed::default()
-                },
-                policy: None,
-            },
+                };
+                for follower in followers {
+                    follower.tell(&mut managed);
+                }
+                Joined {
+                    managed,
+                    policy: None,
+                }
+            }
         }
     }
 }
@@ -121,12 +124,19 @@ impl Joined {
             .map(followed)
             .unwrap_or_default();
         let jobs = self.managed.jobs.map(jobs).unwrap_or_default();
-        match (&self.managed.why_not, self.managed.program) {
+        let locks = self
+            .managed
+            .followed
+            .as_ref()
+            .and_then(|f| f.locks.as_ref());
+        let locks = locks.map(blocked).unwrap_or_default();
+        let managed = match (&self.managed.why_not, self.managed.program) {
             (None, Some(_)) => format!("Managed: {claims}{followed}{jobs}."),
             (Some(why), Some(_)) => format!("Managed at first ({claims}), then not: {why}."),
             (Some(why), None) => format!("Not managed: {why}."),
             (None, None) => "Not managed.".to_owned(),
-        }
+        };
+        format!("{managed}{locks}")
     }
 
     /// For the summary.
@@ -156,6 +166,21 @@ fn followed(followed: &Followed) -> String {
         followed.runtimes.join(" and "),
         followed.shrunk,
         followed.occasions + followed.demanded,
+    )
+}
+
+/// Where its threads were blocked, as a sentence of its own.
+fn blocked(locks: &Locks) -> String {
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    let longest = locks.callers.first().map(|caller| {
+        let (time, kind) = (seconds(caller.time.ns), caller.kind);
+        format!(", longest in {} ({time:.3} s, {kind})", caller.caller)
+    });
+    format!(
+        " Blocked in locks: {:.3} s over all threads, {} times{}.",
+        seconds(locks.ns),
+        locks.waits,
+        longest.unwrap_or_default()
     )
 }
 

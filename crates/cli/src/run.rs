@@ -53,6 +53,11 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with_all = ["no_adapters", "fresh"])]
     live: bool,
 
+    /// Count the time that threads are blocked in locks, by who called: in what is said at the end, and in the
+    /// summary
+    #[arg(long, conflicts_with = "no_adapters")]
+    locks: bool,
+
     /// Look for no number of threads: run the program as it is, under management
     #[arg(long, conflicts_with_all = ["live", "fresh"])]
     as_is: bool,
@@ -106,13 +111,21 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         Err(error) => return Err(error.into()),
     };
     let environment = Surroundings::of_this_process(Vec::new()).environment;
-    let plan = crate::adapters::plan(advisor.detected(), &environment);
+    let plan = crate::adapters::plan(advisor.detected(), &environment, args.locks);
     // Within another's program, what that one has loaded follows already.
     let unmanaged = joining::unmanaged(args.alone);
-    let led = unmanaged.is_none() || args.live && !joining::is_within_another();
+    let led = unmanaged.is_none() || (args.live || args.locks) && !joining::is_within_another();
     let follows = plan.preload.is_some() && building.is_none() && led && !args.no_adapters;
     if args.live && !follows {
         warnings.push(format!("its regions are not searched: {}", plan.why));
+    }
+    if args.locks && !follows {
+        let why = if building.is_some() {
+            "it is a build"
+        } else {
+            &plan.why
+        };
+        warnings.push(format!("its locks are not counted: {why}"));
     }
     let (mut setting, command) = match &advice {
         Some(advice) => {
@@ -138,6 +151,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
                 alone: advice.as_ref().map(|_| setting.threads),
                 override_clauses: args.override_clauses,
                 live: args.live,
+                locks: args.locks,
             };
             crate::adapters::load(&plan, command, &environment, wanted)
         }

@@ -71,6 +71,19 @@ impl Plan {
         }
     }
 
+    /// The same where the program's locks are to be counted, too: there is always a use, if no harm.
+    pub fn counting_locks(detected: &Detected, shim: Result<PathBuf, String>) -> Plan {
+        let plan = Plan::new(detected, shim.clone());
+        match (&plan.preload, harm(detected), shim) {
+            (None, None, Ok(shim)) => Plan {
+                preload: Some(shim),
+                why: "its locks can be counted".to_owned(),
+                ..plan
+            },
+            _ => plan,
+        }
+    }
+
     /// Whether everything that gives the program its threads, as far as that is known, follows.
     pub fn all_follow(&self) -> bool {
         !self.runtimes.is_empty() && self.runtimes.iter().all(|f| f.threads)

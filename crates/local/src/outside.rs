@@ -9,7 +9,7 @@
 //! processes: then it is malleable.
 //!
 //! The parts: `follower` is what follows a claim, `adapters` what passes between us and those in its
-//! processes, `jobserver` is what a build follows; `behind` says whether a program has come down to its
+//! processes, `locks` what they have counted, `jobserver` is what a build follows; `behind` says whether a program has come down to its
 //! claim; `attend` is the time with one manager, from joining to its end or the program's; `placing` says
 //! where each thread may run, `masks` carries that out with an undo log, `pace` says how often to look,
 //! `said` what the manager is told of the runtimes.
@@ -22,6 +22,7 @@ mod attend;
 mod behind;
 mod follower;
 mod jobserver;
+mod locks;
 mod masks;
 mod pace;
 mod placing;
@@ -30,6 +31,7 @@ mod said;
 pub use crate::outside::adapters::{Adapters, Followed};
 pub use crate::outside::follower::Follower;
 pub use crate::outside::jobserver::{Ends, Jobs, Jobserver};
+pub use crate::outside::locks::Locks;
 
 use crate::outside::attend::{Attending, CannotJoin, End};
 use crate::outside::follower::Followers;

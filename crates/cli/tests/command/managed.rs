@@ -3,6 +3,7 @@
 mod adapters;
 mod builds;
 mod frame;
+mod locks;
 mod nested;
 
 use crate::common::{Place, gate, json, stderr};

@@ -3,6 +3,7 @@
 
 use super::Managed;
 use super::follower::Follower;
+use super::locks::Locks;
 use crate::live::Live;
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{Placement, Wants};
@@ -22,6 +23,8 @@ pub struct Adapters {
     alone: Option<u32>,
     /// What processes told that have ended since.
     past: Mutex<Told>,
+    /// Whether blocked time is counted.
+    counting: bool,
 }
 
 /// What came of the adapters.
@@ -35,6 +38,8 @@ pub struct Followed {
     pub shrunk: u64,
     /// How many would have been made smaller, but demanded their number.
     pub demanded: u64,
+    /// Where threads were blocked; `None` where that was not counted.
+    pub locks: Option<Locks>,
 }
 
 impl Adapters {
@@ -49,6 +54,7 @@ impl Adapters {
             link: Link::create()?,
             alone,
             past: Mutex::default(),
+            counting: false,
         };
         adapters.release();
         Ok(adapters)
@@ -62,6 +68,12 @@ impl Adapters {
         self.link.variable()
     }
 
+    /// Has the time counted that threads are blocked in locks, from now on.
+    pub fn count_locks(&mut self) {
+        self.counting = true;
+        self.link.locks().count(true);
+    }
+
     /// Begins to search the number of threads of each parallel region, while the program runs.
     ///
     /// # Errors
@@ -70,12 +82,18 @@ impl Adapters {
         Live::start(self.link.claim(), self.link.regions())
     }
 
-    /// What came of it so far.
-    fn followed(&self) -> Followed {
+    /// What has been told so far.
+    fn told(&self) -> Told {
         let mut told = *self.past();
         for report in self.link.reports().taken() {
             told.add(report);
         }
+        told
+    }
+
+    /// What came of it so far, but for the locks.
+    fn followed(&self) -> Followed {
+        let told = self.told();
         let named = bits::NAMES
             .iter()
             .filter(|(bit, _)| told.adapters & bit != 0);
@@ -84,7 +102,15 @@ impl Adapters {
             occasions: told.occasions,
             shrunk: told.shrunk,
             demanded: told.demanded,
+            locks: None,
         }
+    }
+
+    /// Where threads were blocked, if that is counted.
+    fn locks(&self) -> Option<Locks> {
+        let page = self.link.locks();
+        let told = self.told();
+        (self.counting && page.is_loaded()).then(|| Locks::read(page, told.created, told.ended))
     }
 
     fn past(&self) -> MutexGuard<'_, Told> {
@@ -137,7 +163,10 @@ impl Follower for Adapters {
     }
 
     fn tell(&self, managed: &mut Managed) {
-        managed.followed = Some(self.followed());
+        managed.followed = Some(Followed {
+            locks: self.locks(),
+            ..self.followed()
+        });
     }
 }
 
@@ -148,6 +177,8 @@ struct Told {
     occasions: u64,
     shrunk: u64,
     demanded: u64,
+    created: u64,
+    ended: u64,
 }
 
 impl Told {
@@ -156,6 +187,8 @@ impl Told {
         self.occasions += report.occasions.load(Ordering::Relaxed);
         self.shrunk += report.shrunk.load(Ordering::Relaxed);
         self.demanded += report.demanded.load(Ordering::Relaxed);
+        self.created += u64::from(report.created.load(Ordering::Relaxed));
+        self.ended += u64::from(report.ended.load(Ordering::Relaxed));
     }
 }
 
