@@ -181,6 +181,23 @@ int corewise_blocking_begin(void);
 int corewise_blocking_end(void);
 
 /*
+ * Has the program's OpenMP regions follow the claim by themselves, from their next one on: each gets as
+ * many threads as the claim has then, never more than it would have had. Loops with a dynamic schedule
+ * shrink also while they run (libgomp). The program is to be linked with the adapters first in order, so
+ * that its regions begin there:
+ *
+ *     cc -fopenmp program.c $(pkg-config --libs corewise-openmp)
+ *
+ * Returns 1 if they follow; 0 if not, because the adapters are not in the process, or come after the
+ * OpenMP runtime: then all is as before. Without a manager regions have what OpenMP gives them. Left alone
+ * are regions with a num_threads clause, and those of libraries (not the program itself) that keep
+ * thread-local data. A claim of another size than the region before loses threadprivate variables' values.
+ * Where it is under `corewise run`, the program's own claim counts. A forked child that joins follows its
+ * own. Costs some microseconds; then some 20 ns a region.
+ */
+int corewise_follow_openmp(void);
+
+/*
  * Says that `pieces` more pieces of work are done, in the program's own unit: policies that look at
  * progress compare it with itself only. Costs a few nanoseconds.
  */

@@ -25,6 +25,9 @@
 //     sync() costs about a nanosecond while nothing has changed. A region without it has the number of
 //     the last invade(), retreat() or sync(): right, but late. Where the threads run follows at once.
 //     OMP_NUM_THREADS is the user's word: no region gets more threads than that from here.
+//
+//     With the adapters linked before the OpenMP runtime (pkg-config corewise-openmp), follow_openmp()
+//     does without sync(): every region of the program follows, on whichever thread it begins.
 #ifndef COREWISE_HPP
 #define COREWISE_HPP
 
@@ -57,6 +60,7 @@ namespace detail {
 // this header do not get into each other's way.
 extern "C" {
 static void linked_omp_set_num_threads(int) __attribute__((weakref("omp_set_num_threads")));
+static int linked_omp_get_max_threads(void) __attribute__((weakref("omp_get_max_threads")));
 }
 
 using SetThreads = void (*)(int);
@@ -73,6 +77,15 @@ inline SetThreads omp_set_num_threads_of_runtime() noexcept
         loaded.store(found, std::memory_order_relaxed);
     }
     return found;
+}
+
+// What the next region of the calling thread would have; 0: nobody knows.
+inline int omp_max_threads_of_runtime() noexcept
+{
+    if (linked_omp_get_max_threads)
+        return linked_omp_get_max_threads();
+    const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+    return get ? get() : 0;
 }
 
 // The most threads that the user allows a region: the first number of OMP_NUM_THREADS.
@@ -204,6 +217,19 @@ class Claim {
         return static_cast<std::uint32_t>(word) != 0 && word == seen.word ? seen.threads : apply();
     }
 
+    // Has all of the program's OpenMP regions follow the claim, without sync() or a clause, until the
+    // process ends. Whether they do: false where the adapters are not linked before the OpenMP runtime;
+    // see corewise_follow_openmp. From then on nothing here sets OpenMP's own number, and where it was
+    // set, it is put back: at once for the calling thread, for others when they next call sync().
+    bool follow_openmp()
+    {
+        if (detail::checked(corewise_follow_openmp(), "corewise::Claim::follow_openmp") == 0)
+            return false;
+        following().store(true);
+        apply();
+        return true;
+    }
+
     // Threads that the program may run now.
     unsigned threads() const noexcept { return corewise_threads_fast(); }
 
@@ -241,11 +267,13 @@ class Claim {
         std::uint64_t word;
         unsigned threads;
         bool told;
+        // The runtime's own number before that; 0: it is not known, or has been put back.
+        int before;
     };
 
     static Seen &seen_here() noexcept
     {
-        static thread_local Seen seen{0, 0, false};
+        static thread_local Seen seen{0, 0, false, 0};
         return seen;
     }
 
@@ -263,6 +291,13 @@ class Claim {
         return invaded;
     }
 
+    // Whether regions follow by themselves.
+    static std::atomic<bool> &following() noexcept
+    {
+        static std::atomic<bool> following{false};
+        return following;
+    }
+
     // Whether the process's threads are kept on the claim's CPUs.
     static std::atomic<bool> &pinning() noexcept
     {
@@ -276,10 +311,19 @@ class Claim {
         const std::uint64_t word = corewise_word();
         const unsigned threads = std::min(corewise_threads(), detail::users_limit());
         Seen &seen = seen_here();
-        seen.told = seen.told || managed() || invaded().load(std::memory_order_relaxed);
-        if (seen.told) {
-            if (const auto set = detail::omp_set_num_threads_of_runtime())
+        const auto set = detail::omp_set_num_threads_of_runtime();
+        if (following().load(std::memory_order_relaxed)) {
+            if (set && seen.before > 0)
+                set(seen.before);
+            seen.before = 0;
+        } else {
+            const bool first = !seen.told;
+            seen.told = seen.told || managed() || invaded().load(std::memory_order_relaxed);
+            if (set && seen.told) {
+                if (first)
+                    seen.before = detail::omp_max_threads_of_runtime();
                 set(static_cast<int>(threads));
+            }
         }
         // The library moves threads soon after a change; here it has been done before the next region.
         if (pinning().load(std::memory_order_relaxed))

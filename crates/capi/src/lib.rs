@@ -2,11 +2,12 @@
 //! there is one here, over the crate corewise-program. `include/corewise.hpp` stands on corewise.h alone.
 //!
 //! - [`process`]: what the library keeps for its process.
-//! - [`claim`], [`change`], [`work`]: the functions, in the header's order.
+//! - [`claim`], [`change`], [`work`], [`openmp`]: the functions, in the header's order.
 //! - [`answer`]: no panic gets out into C.
 
 mod answer;
 mod change;
 mod claim;
+mod openmp;
 mod process;
 mod work;

@@ -5,7 +5,7 @@
 mod common;
 
 use common::manager::Manager;
-use common::{Build, Program, allowed_cpus, finish, library_folder, list, run, said, values};
+use common::{Build, Link, Program, allowed_cpus, finish, library_folder, list, run, said, values};
 use corewise_wire::abi::message::Request;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -13,12 +13,12 @@ use std::process::{Command, Stdio};
 /// The C compiler's address, leak and undefined-behaviour sanitizers.
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
 
-fn build(compiler: &str, source: &str, flags: &[&str], is_static: bool) -> Program {
+fn build(compiler: &str, source: &str, flags: &[&str], link: Link) -> Program {
     Build {
         compiler,
         source,
         flags,
-        is_static,
+        link,
     }
     .build()
 }
@@ -29,34 +29,39 @@ fn can_build(flags: &[&str]) -> bool {
         compiler: "cc",
         source: "empty.c",
         flags,
-        is_static: false,
+        link: Link::Library,
     };
     trial.try_build().is_ok()
 }
 
 #[test]
 fn every_function_does_as_its_header_says_without_a_manager() {
-    said(&build("cc", "interface.c", &["-std=c11"], false).run_alone());
+    said(&build("cc", "interface.c", &["-std=c11"], Link::Library).run_alone());
 }
 
 #[test]
 fn the_static_library_does_the_same() {
-    said(&build("cc", "interface.c", &["-std=c11"], true).run_alone());
+    said(&build("cc", "interface.c", &["-std=c11"], Link::Static).run_alone());
 }
 
 #[test]
 fn the_headers_suit_strict_c_and_cpp() {
     for standard in ["-std=c11", "-std=c17", "-std=gnu11"] {
-        build("cc", "empty.c", &[standard, "-Wstrict-prototypes"], false);
+        build(
+            "cc",
+            "empty.c",
+            &[standard, "-Wstrict-prototypes"],
+            Link::Library,
+        );
     }
     for standard in ["-std=c++17", "-std=c++20"] {
-        build("c++", "plain.cpp", &[standard, "-Wshadow"], false);
+        build("c++", "plain.cpp", &[standard, "-Wshadow"], Link::Library);
     }
 }
 
 #[test]
 fn cpp_needs_no_openmp_and_gets_exceptions_back() {
-    said(&build("c++", "plain.cpp", &["-std=c++17"], false).run_alone());
+    said(&build("c++", "plain.cpp", &["-std=c++17"], Link::Library).run_alone());
 }
 
 #[test]
@@ -66,8 +71,8 @@ fn the_sanitizers_find_nothing() {
         return;
     }
     let flags = |standard| [&[standard], &SANITIZERS[..]].concat();
-    said(&build("cc", "interface.c", &flags("-std=c11"), false).run_alone());
-    said(&build("c++", "plain.cpp", &flags("-std=c++17"), false).run_alone());
+    said(&build("cc", "interface.c", &flags("-std=c11"), Link::Library).run_alone());
+    said(&build("c++", "plain.cpp", &flags("-std=c++17"), Link::Library).run_alone());
 }
 
 #[test]
@@ -76,7 +81,7 @@ fn valgrind_finds_nothing() {
         eprintln!("skipped: no valgrind here");
         return;
     }
-    let program = build("cc", "interface.c", &["-std=c11"], false);
+    let program = build("cc", "interface.c", &["-std=c11"], Link::Library);
     let runtime = tempfile::tempdir().unwrap();
     let valgrind = [
         "valgrind",
@@ -145,7 +150,7 @@ fn programs_record_the_number_of_the_interface() {
 #[test]
 fn under_a_manager_c_reads_asks_answers_and_hears_of_changes() {
     let all = allowed_cpus();
-    let program = build("cc", "managed.c", &["-std=c11"], false);
+    let program = build("cc", "managed.c", &["-std=c11"], Link::Library);
     let manager = Manager::new();
     let mut command = program.command(manager.runtime());
     command

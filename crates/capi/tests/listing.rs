@@ -4,7 +4,7 @@
 mod common;
 
 use common::manager::Manager;
-use common::{Build, Program, allowed_cpus, finish, list, run, said, values};
+use common::{Build, Link, Program, allowed_cpus, finish, list, run, said, values};
 use corewise_wire::abi::message::Placement;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ fn build(source: &str) -> Program {
         compiler: "c++",
         source,
         flags: &OPENMP,
-        is_static: false,
+        link: Link::Library,
     }
     .build()
 }
@@ -77,7 +77,7 @@ fn under_a_manager_the_sanitizers_find_nothing() {
         compiler: "c++",
         source: "listing_1_1.cpp",
         flags: &[&OPENMP[..], &sanitizers].concat(),
-        is_static: false,
+        link: Link::Library,
     };
     match listing.try_build() {
         Ok(program) => has_the_claims_threads_pinned_until_it_retreats(&program),

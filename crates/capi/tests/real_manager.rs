@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{Build, allowed_cpus, list, run, said, values};
+use common::{Build, Link, allowed_cpus, list, run, said, values};
 use corewise_manager::{Options, PolicyChoice, override_claim, serve, status_json, stop};
 use corewise_wire::Folder;
-use std::io::{BufRead, BufReader, Write};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -53,13 +54,70 @@ fn until(mut what: impl FnMut() -> bool) {
 }
 
 fn openmp(source: &str) -> common::Program {
+    openmp_with(source, Link::Library)
+}
+
+fn openmp_with(source: &str, link: Link) -> common::Program {
+    let (compiler, standard) = match source.ends_with(".c") {
+        true => ("cc", "-std=gnu11"),
+        false => ("c++", "-std=c++17"),
+    };
     Build {
-        compiler: "c++",
+        compiler,
         source,
-        flags: &["-std=c++17", "-fopenmp"],
-        is_static: false,
+        flags: &[standard, "-fopenmp"],
+        link,
     }
     .build()
+}
+
+/// A program that is told to begin regions, and says what they had.
+struct Told {
+    child: Child,
+    orders: Option<ChildStdin>,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// What it said first.
+    first: String,
+}
+
+impl Told {
+    /// With so many threads of OpenMP's own.
+    fn start(program: &common::Program, runtime: &Path, threads: u32) -> Told {
+        let mut command = program.command(runtime);
+        command.env("OMP_NUM_THREADS", threads.to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let orders = child.stdin.take();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut told = Told {
+            child,
+            orders,
+            lines,
+            first: String::new(),
+        };
+        told.first = told.until_end();
+        told
+    }
+
+    fn until_end(&mut self) -> String {
+        let lines = self.lines.by_ref().map(Result::unwrap);
+        let lines: Vec<String> = lines.take_while(|line| line != "end").collect();
+        lines.join("\n")
+    }
+
+    /// The number of threads of its next region on the main thread, of one on another thread, and what
+    /// OpenMP says of its own number.
+    fn regions(&mut self) -> [String; 3] {
+        let orders = self.orders.as_mut().unwrap();
+        orders.write_all(b"\n").unwrap();
+        let text = self.until_end();
+        ["main", "other", "max"].map(|key| values(&text, key)[0].to_owned())
+    }
+
+    fn ends_well(mut self) {
+        drop(self.orders.take());
+        said(&common::finish(self.child));
+    }
 }
 
 #[test]
@@ -121,4 +179,55 @@ fn a_person_shrinks_a_running_programs_claim_and_its_next_region_follows() {
     assert_eq!(values(&text, "region cpus"), [list(last)]);
     drop(orders);
     said(&common::finish(child));
+}
+
+#[test]
+fn regions_follow_the_claim_that_their_program_holds_when_the_adapters_are_linked_first() {
+    for source in ["follow_openmp.c", "follow_openmp.cpp"] {
+        let manager = Served::new("observe");
+        let program = openmp_with(source, Link::Adapters);
+        let mut told = Told::start(&program, manager.folder.path(), 4);
+        assert_eq!(values(&told.first, "follows"), ["1"], "{source}");
+        assert_eq!(told.regions(), ["4", "4", "4"], "{source}: never more");
+        let pid = i32::try_from(told.child.id()).unwrap();
+        for threads in [1, 3, 2] {
+            override_claim(&manager.folder, pid, threads, Vec::new()).unwrap();
+            let expected = threads.to_string();
+            let [main, other, max] = told.regions();
+            assert_eq!((&main, &other), (&expected, &expected), "{source}");
+            assert_eq!(max, "4", "{source}: OpenMP's own number is left alone");
+        }
+        override_claim(&manager.folder, pid, 0, Vec::new()).unwrap();
+        assert_eq!(told.regions()[0], "4", "{source}");
+        override_claim(&manager.folder, pid, 1, Vec::new()).unwrap();
+        assert_eq!(told.regions()[0], "1", "{source}");
+        drop(manager);
+        // It is noticed a moment later.
+        until(|| told.regions()[..2] == ["4", "4"]);
+        told.ends_well();
+    }
+}
+
+#[test]
+fn without_a_manager_regions_have_what_openmp_gives_them() {
+    let nobody = tempfile::tempdir().unwrap();
+    let program = openmp_with("follow_openmp.c", Link::Adapters);
+    let mut told = Told::start(&program, nobody.path(), 5);
+    assert_eq!(values(&told.first, "follows"), ["1"]);
+    assert_eq!(told.regions(), ["5", "5", "5"]);
+    told.ends_well();
+}
+
+#[test]
+fn without_the_adapters_or_with_the_runtime_before_them_it_says_that_nothing_follows() {
+    for link in [Link::Library, Link::AdaptersLast] {
+        let manager = Served::new("observe");
+        let program = openmp_with("follow_openmp.c", link);
+        let mut told = Told::start(&program, manager.folder.path(), 4);
+        assert_eq!(values(&told.first, "follows"), ["0"], "{link:?}");
+        let pid = i32::try_from(told.child.id()).unwrap();
+        override_claim(&manager.folder, pid, 1, Vec::new()).unwrap();
+        assert_eq!(told.regions(), ["4", "4", "4"], "{link:?}");
+        told.ends_well();
+    }
 }

@@ -97,13 +97,11 @@ fn start() -> bool {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     set_name(OWN_NAME);
-    let Some(claim) = link::claim() else {
-        return null_mut();
-    };
     let mut found = 0;
-    loop {
+    // Another page at times, where the program holds the claim itself.
+    while let Some(claim) = link::claim() {
         let seen = claim.granted().generation;
-        let limit = claim.binding();
+        let limit = link::limit();
         openblas::bound(limit);
         onetbb::bound();
         let now = FOUND.load(Ordering::Acquire);
@@ -124,6 +122,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             )
         };
     }
+    null_mut()
 }
 
 /// Runs code of a runtime on the follower as if a thread of the program ran it: with the program's signal

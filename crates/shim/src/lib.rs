@@ -3,6 +3,7 @@
 //! nothing.
 //!
 //! - [`link`]: the pages that the local manager keeps: the claim to follow, the report to write.
+//! - [`held`]: the claim of a program that holds it itself, by libcorewise.
 //! - [`objects`]: which copy of a runtime a caller uses (wheels bring copies of their own);
 //!   [`loaded`]: how the loader finds it.
 //! - [`listed`]: libraries of which it is proven that a number they demand may be changed.
@@ -29,6 +30,7 @@ compile_error!("the adapters are for 64-bit Linux");
 #[cfg(target_arch = "x86_64")]
 mod entry;
 mod follower;
+mod held;
 mod libgomp;
 mod link;
 mod listed;

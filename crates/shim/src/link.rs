@@ -4,6 +4,7 @@
 //! so that no access can fault; it stays mapped for ever; and its type consists of atomics, for which
 //! every bit pattern is valid.
 
+use crate::held::{self, Slot};
 use corewise_abi::PAGE_BYTES;
 use corewise_abi::claim::ClaimPage;
 use corewise_abi::locks::LocksPage;
@@ -15,6 +16,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 static CLAIM: AtomicPtr<ClaimPage> = AtomicPtr::new(null_mut());
+/// The claim that the program holds itself; null: it holds none that is to be followed.
+static HELD: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 static REPORT: AtomicPtr<Report> = AtomicPtr::new(null_mut());
 static REGIONS: AtomicPtr<RegionsPage> = AtomicPtr::new(null_mut());
 static LOCKS: AtomicPtr<LocksPage> = AtomicPtr::new(null_mut());
@@ -54,11 +57,34 @@ fn pointer<T>(of: Option<&'static T>) -> *mut T {
     of.map_or(null_mut(), |page| std::ptr::from_ref(page).cast_mut())
 }
 
+/// Goes on with a claim that the program holds itself.
+pub(crate) fn hold(slot: &'static Slot, report: &'static Report) {
+    let taken = REPORT.compare_exchange(
+        null_mut(),
+        std::ptr::from_ref(report).cast_mut(),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
+    // Where a local manager has said where to report, it reads it.
+    let _ = taken;
+    HELD.store(std::ptr::from_ref(slot).cast_mut(), Ordering::Release);
+}
+
+/// Whether the program holds its claim itself.
+pub(crate) fn is_held() -> bool {
+    !HELD.load(Ordering::Acquire).is_null()
+}
+
 /// The claim, if this process is led to one.
 #[inline]
 pub(crate) fn claim() -> Option<&'static ClaimPage> {
+    // SAFETY: null, or what `hold` was given.
+    let page = match unsafe { HELD.load(Ordering::Acquire).as_ref() } {
+        None => CLAIM.load(Ordering::Acquire),
+        Some(slot) => held::page(slot),
+    };
     // SAFETY: null, or a page as the module's words have it.
-    unsafe { CLAIM.load(Ordering::Acquire).as_ref() }
+    unsafe { page.as_ref() }
 }
 
 /// Where this process reports, if it is led to a place.
@@ -87,7 +113,9 @@ pub(crate) fn locks() -> Option<&'static LocksPage> {
 /// How many threads this process may run, where a claim binds it.
 #[inline]
 pub(crate) fn limit() -> Option<u32> {
-    claim()?.binding()
+    let claim = claim()?;
+    // libcorewise has a page of its own where nobody manages, also in a forked child: it binds nothing.
+    (claim.manager_pid() != 0).then(|| claim.binding())?
 }
 
 /// A file of another process: its descriptor there, and who it must be.

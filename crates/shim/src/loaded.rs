@@ -7,6 +7,7 @@
 //! pointers that they give to a library's description are only followed before control returns to the
 //! program, which could unload it.
 
+use crate::link;
 use libc::{Elf64_Phdr, Elf64_Rela, Elf64_Sym, c_char, c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -113,7 +114,9 @@ impl Library {
     /// Whether it has thread-local data, as variables that OpenMP calls threadprivate are, or relies on the
     /// runtime in a way that another team breaks.
     pub(crate) fn keeps_thread_data(&self) -> bool {
-        self.has_thread_local() || self.uses(RELYING)
+        // A program that has its own regions follow says so knowing what it keeps.
+        let knows = link::is_held() && self.path().is_empty();
+        !knows && self.has_thread_local() || self.uses(RELYING)
     }
 
     fn has_thread_local(&self) -> bool {

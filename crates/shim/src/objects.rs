@@ -215,6 +215,11 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     answer
 }
 
+/// Makes void what was kept.
+pub(crate) fn forget() {
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+}
+
 /// Changes whenever what was kept is void. Never 0.
 #[inline]
 pub(crate) fn epoch() -> u64 {

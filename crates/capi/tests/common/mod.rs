@@ -25,13 +25,8 @@ pub(crate) fn library_folder() -> &'static Path {
     FOLDER.get_or_init(|| {
         let folder = build_folder();
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--package",
-            "corewise-capi",
-            "--manifest-path",
-        ]);
+        cargo.args(["build", "--quiet", "--package", "corewise-capi"]);
+        cargo.args(["--package", "corewise-shim", "--manifest-path"]);
         cargo.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         cargo.arg("--target-dir").arg(folder.parent().unwrap());
         if folder.ends_with("release") {
@@ -56,8 +51,21 @@ pub(crate) struct Build<'a> {
     pub(crate) source: &'a str,
     /// More than the usual warnings.
     pub(crate) flags: &'a [&'a str],
-    /// Against libcorewise.a.
-    pub(crate) is_static: bool,
+    /// Against what.
+    pub(crate) link: Link,
+}
+
+/// What a program is linked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// libcorewise.so.
+    Library,
+    /// libcorewise.a.
+    Static,
+    /// What pkg-config says of `corewise-openmp`: the adapters, and libcorewise.so.
+    Adapters,
+    /// The adapters, but after the OpenMP runtime.
+    AdaptersLast,
 }
 
 impl Build<'_> {
@@ -80,15 +88,18 @@ impl Build<'_> {
             .arg(here.join("tests/programs").join(self.source))
             .arg("-o")
             .arg(folder.path().join("program"));
-        if self.is_static {
+        if self.link == Link::Static {
             compiler.arg(library_folder().join("libcorewise.a"));
             compiler.args(["-lpthread", "-ldl", "-lm"]);
         } else {
-            for name in ["libcorewise.so", "libcorewise.so.1"] {
-                let library = library_folder().join("libcorewise.so");
-                std::os::unix::fs::symlink(library, folder.path().join(name)).unwrap();
+            install(folder.path());
+            if self.link == Link::AdaptersLast {
+                compiler.arg("-lgomp");
             }
-            compiler.arg("-L").arg(folder.path()).arg("-lcorewise");
+            match self.link {
+                Link::Library => compiler.arg("-L").arg(folder.path()).arg("-lcorewise"),
+                _ => compiler.args(pkg_config(folder.path())),
+            };
             let path = folder.path().display();
             compiler.arg(format!("-Wl,-rpath,{path}"));
         }
@@ -98,6 +109,33 @@ impl Build<'_> {
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
     }
+}
+
+/// Puts the libraries into a folder by the names that they have when they are installed.
+fn install(folder: &Path) {
+    let adapters = folder.join("corewise");
+    std::fs::create_dir(&adapters).unwrap();
+    for (file, name) in [
+        ("libcorewise.so", folder.join("libcorewise.so")),
+        ("libcorewise.so", folder.join("libcorewise.so.1")),
+        ("libcorewise_shim.so", adapters.join("libcorewise_shim.so")),
+        ("libcorewise_shim.so", adapters.join("libtcm.so.1")),
+    ] {
+        std::os::unix::fs::symlink(library_folder().join(file), name).unwrap();
+    }
+}
+
+/// What pkg-config says how to link, with the libraries in this folder.
+fn pkg_config(folder: &Path) -> Vec<String> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("pkg-config")
+        .env("PKG_CONFIG_PATH", here.join("pkgconfig"))
+        .arg(format!("--define-variable=libdir={}", folder.display()))
+        .args(["--libs", "corewise-openmp"])
+        .output()
+        .unwrap();
+    let text = said(&output);
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Program {
