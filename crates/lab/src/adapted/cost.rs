@@ -1,6 +1,8 @@
 //! `adapters-cost`: what adapters cost a program that they are loaded into: for each parallel region, for
-//! each piece of a dynamic loop, and at its start; by difference, interleaved.
+//! each piece of a dynamic loop, for each lock that nobody else wants, and at its start; by difference,
+//! interleaved.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -12,6 +14,8 @@ use crate::stats::median;
 
 /// Regions of one run.
 const REGIONS: u32 = 2_000_000;
+/// Locks of one run.
+const LOCKS: u32 = 20_000_000;
 /// Programs that are started one after the other for one figure.
 const STARTS: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(120);
@@ -25,7 +29,8 @@ pub fn run(context: &Context) -> Result<Report> {
         context,
         "adapters-cost",
         "a program with the adapters loaded and a claim that binds, against the same program without; teams \
-         of one thread, so that only the adapters' part differs; a program that ends at once, started and \
+         of one thread, so that only the adapters' part differs; locks that nobody else wants, taken and given \
+         back, while blocked time is counted and while it is not; a program that ends at once, started and \
          waited for, with and without",
         "everything in the lab's session, the machine otherwise idle",
     );
@@ -46,6 +51,7 @@ pub fn run(context: &Context) -> Result<Report> {
         &format!("for i in $(seq {STARTS}); do /bin/true; done"),
     ]);
     let adapted_start = led.job(start.clone())?;
+    let locks = locks(context, &led, folder.path())?;
     let (mut regions, mut pieces, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..context.rounds(11, 3) {
         let [with, without] = pair(round, &adapted, &plain, costs)?;
@@ -62,6 +68,17 @@ pub fn run(context: &Context) -> Result<Report> {
         ));
     }
     let mut table = Table::new("what adapters add", &["to", "median", "unit"]);
+    for lock in &locks {
+        for (when, name, added) in [
+            ("counting", "counting", &lock.counting),
+            ("not counting", "loaded", &lock.loaded),
+        ] {
+            let (value, unit) = (median(added), "ns".to_owned());
+            table.row([format!("{}, {when}", lock.what), number(value), unit]);
+            report.figure(&format!("{}_{name}_ns", lock.name), value);
+        }
+        report.figure(&format!("{}_plain_ns", lock.name), median(&lock.plain));
+    }
     for (to, value, unit) in [
         ("a parallel region", median(&regions), "ns"),
         ("a piece of a dynamic loop", median(&pieces), "ns"),
@@ -78,12 +95,76 @@ pub fn run(context: &Context) -> Result<Report> {
         median(&regions) / 1e3,
         0.15,
     ));
+    if let Some(mutex) = locks.first() {
+        report.bars.push(Bar::at_most(
+            "per uncontended lock and unlock of a mutex while counting, ns (at most)",
+            median(&mutex.counting),
+            5.0,
+        ));
+    }
     report.bars.push(Bar::at_most(
         "start-up, ms (at most)",
         median(&starts),
         10.0,
     ));
     Ok(report)
+}
+
+/// What is added to locking and unlocking one kind of lock that nobody else wants, each round; and what it takes
+/// without. Nanoseconds.
+struct Lock {
+    what: &'static str,
+    name: &'static str,
+    counting: Vec<f64>,
+    loaded: Vec<f64>,
+    plain: Vec<f64>,
+}
+
+/// Measures locks: with the adapters counting, loaded only, and without, in turn.
+fn locks(context: &Context, led: &Led, folder: &Path) -> Result<Vec<Lock>> {
+    let program = compiled(context, "locks.c", folder)?;
+    let plain = Job::new([program.into_os_string(), LOCKS.to_string().into()]);
+    let adapted = led.job(plain.clone())?;
+    let lock = |(what, name)| Lock {
+        what,
+        name,
+        counting: Vec::new(),
+        loaded: Vec::new(),
+        plain: Vec::new(),
+    };
+    let mut all: Vec<Lock> = [
+        ("a mutex, locked and unlocked", "mutex"),
+        ("a semaphore, waited for and posted", "semaphore"),
+        ("a read-write lock, written and unlocked", "rwlock"),
+    ]
+    .map(lock)
+    .into();
+    for round in 0..context.rounds(21, 3) {
+        let mut times = [[0.0; 3]; 3];
+        for turn in 0..3 {
+            // Each is first, second and last in turn.
+            let which = (turn + round as usize) % 3;
+            led.link().locks().count(which == 0);
+            let job = if which == 2 { &plain } else { &adapted };
+            times[which] = numbers(job)?;
+        }
+        for (kind, lock) in all.iter_mut().enumerate() {
+            lock.counting.push(times[0][kind] - times[2][kind]);
+            lock.loaded.push(times[1][kind] - times[2][kind]);
+            lock.plain.push(times[2][kind]);
+        }
+    }
+    led.link().locks().count(false);
+    for lock in &all {
+        context.say(format_args!(
+            "{}: {:.1} ns, {:.1} more while counting, {:.1} while not",
+            lock.what,
+            median(&lock.plain),
+            median(&lock.counting),
+            median(&lock.loaded)
+        ));
+    }
+    Ok(all)
 }
 
 /// Measures two jobs, now the one first and now the other.
@@ -101,12 +182,18 @@ fn pair<T>(
 }
 
 fn costs(job: &Job) -> Result<(f64, f64)> {
+    let [region, piece] = numbers(job)?;
+    Ok((region, piece))
+}
+
+/// The numbers that a job prints.
+fn numbers<const N: usize>(job: &Job) -> Result<[f64; N]> {
     let run = job.output(LONGEST)?.success(job)?;
     let text = String::from_utf8_lossy(&run.stdout);
     let numbers: Vec<f64> = text.split_whitespace().flat_map(str::parse).collect();
-    match numbers[..] {
-        [region, piece] => Ok((region, piece)),
-        _ => bail!("`{}` printed {text:?}", job.text()),
+    match numbers.try_into() {
+        Ok(numbers) => Ok(numbers),
+        Err(_) => bail!("`{}` printed {text:?}", job.text()),
     }
 }
 
