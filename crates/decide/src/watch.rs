@@ -35,6 +35,9 @@ pub struct WatchPlan {
     pub to_the_end: bool,
     /// Where the window begins; found by its parallel phase where there is none.
     pub begin: Option<Landmark>,
+    /// Where the window that this one is to be compared with ended. Where regions are counted, this one lasts
+    /// until there, but no longer than three times its length.
+    pub end: Option<Landmark>,
     /// Give up waiting for the window to begin after this long, in nanoseconds since the start.
     pub startup_limit_ns: u64,
     /// The CPUs that the program may use.
@@ -60,6 +63,10 @@ const TWO_ON_CPUS_NS: u64 = 400_000_000;
 const WORK_MEMORY_NS: u64 = 1_000_000_000;
 /// A region-counted window may take this many times its length to do the same work.
 const SAME_WORK_FACTOR: u64 = 3;
+/// Of the CPU time that a program had used where another window began, it must have used this part, too: a count
+/// of regions alone does not say where in a long region that was. Not all of it: settings differ in what they use
+/// for the same work.
+const SAME_CPU_TIME: f64 = 0.9;
 
 /// What comes after a reading.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +97,8 @@ pub struct Watched {
     pub profile: Result<Profile, NoProfile>,
     /// Where the window began.
     pub begin: Option<Landmark>,
+    /// Where it ended.
+    pub end: Option<Landmark>,
     /// From the program's start to the window's (or to the end, without a window), in nanoseconds.
     pub startup_ns: u64,
 }
@@ -235,10 +244,16 @@ impl Watch {
             // One thread alone never looks parallel: it is measured once it works.
             None if self.plan.setting.threads == 1 => self.busiest >= WORK_SPAN_NS,
             None => self.parallel,
-            Some(goal) => match (goal.regions, program.regions) {
-                (Some(goal), Some(now)) if goal > 0 => now >= goal,
-                _ => landmark(program).cpu_ns >= goal.cpu_ns,
-            },
+            Some(goal) => {
+                let now = landmark(program);
+                match (goal.regions, now.regions) {
+                    (Some(regions), Some(entered)) if regions > 0 => {
+                        let most = goal.cpu_ns as f64 * SAME_CPU_TIME;
+                        entered >= regions && now.cpu_ns as f64 >= most
+                    }
+                    _ => now.cpu_ns >= goal.cpu_ns,
+                }
+            }
         }
     }
 
@@ -246,14 +261,18 @@ impl Watch {
         if open_for < self.plan.window_ns {
             return false;
         }
-        // Slow programs get more time to enter regions enough to count.
+        // Slow programs get more time to enter regions enough to count (one that is within a long region now may
+        // do something else afterwards), and slow settings to enter the same.
         let regions = |r: Option<&ProgramReading>| r.and_then(|r| r.regions);
-        match (regions(self.window.first()), regions(self.window.last())) {
-            (Some(a), Some(b)) if b > a && b - a < 8 => {
-                open_for >= SAME_WORK_FACTOR * self.plan.window_ns
-            }
+        let goal = self.plan.end.and_then(|end| end.regions);
+        let there = match (regions(self.window.first()), regions(self.window.last())) {
+            (Some(from), Some(to)) => match goal.filter(|goal| *goal > from) {
+                Some(goal) => to >= goal,
+                None => to == 0 || to - from >= 8,
+            },
             _ => true,
-        }
+        };
+        there || open_for >= SAME_WORK_FACTOR * self.plan.window_ns
     }
 
     fn remember(&mut self, program: &ProgramReading) {
@@ -304,6 +323,7 @@ impl Watch {
         WatchStep::Finished(Box::new(Watched {
             profile,
             begin: self.begin,
+            end: self.window.last().map(landmark),
             startup_ns,
         }))
     }
@@ -351,6 +371,7 @@ mod tests {
             window_ns: 200 * MS,
             to_the_end: false,
             begin: None,
+            end: None,
             startup_limit_ns: 2_000 * MS,
             cpus: vec![0, 1],
         }
@@ -446,6 +467,59 @@ mod tests {
         let profile = watched.profile.unwrap();
         assert!(profile.startup_ns >= 100 * MS, "{profile:?}");
         assert!(profile.regions.unwrap() >= 200, "{profile:?}");
+    }
+
+    /// One region from 100 ms on, and from 100 ms of it on many short ones; where a setting is `slower`, all but the
+    /// beginning takes so many times as long.
+    fn long_region_first(slower: u64) -> impl Fn(u64) -> ProgramReading {
+        move |ms| {
+            let work_ms = ms.min(100) + ms.saturating_sub(100) / slower;
+            let short = work_ms.saturating_sub(300);
+            ProgramReading {
+                regions: Some(u64::from(work_ms >= 100) + short),
+                ..program_at(work_ms, 0)
+            }
+        }
+    }
+
+    #[test]
+    fn a_slower_setting_is_watched_over_the_same_regions() {
+        let first = drive(&mut Watch::new(plan(), 0), |ms| ProgramReading {
+            time_ns: ms * MS,
+            ..long_region_first(1)(ms)
+        });
+        let seen = first.profile.unwrap();
+        assert!(seen.startup_ns < 100 * MS, "{seen:?}");
+        let plan = WatchPlan {
+            begin: first.begin,
+            end: first.end,
+            ..plan()
+        };
+        let second = drive(&mut Watch::new(plan, 0), |ms| ProgramReading {
+            time_ns: ms * MS,
+            ..long_region_first(2)(ms)
+        });
+        let end = first.end.unwrap().regions.unwrap();
+        let there = second.end.unwrap().regions.unwrap();
+        // Readings are 25 ms apart.
+        assert!((end..=end + 13).contains(&there), "{there}, not {end}");
+        let seen = second.profile.unwrap();
+        assert!(seen.window_ns > 300 * MS, "{seen:?}");
+    }
+
+    #[test]
+    fn a_window_begins_within_a_long_region_where_the_first_one_did() {
+        let begin = Landmark {
+            regions: Some(1),
+            cpu_ns: 2 * 250 * MS,
+        };
+        let plan = WatchPlan {
+            begin: Some(begin),
+            ..plan()
+        };
+        let watched = drive(&mut Watch::new(plan, 0), long_region_first(1));
+        let startup_ns = watched.profile.unwrap().startup_ns;
+        assert!((220 * MS..260 * MS).contains(&startup_ns), "{startup_ns}");
     }
 
     /// A second thread that only spins, from 0 to `until_ms`.

@@ -100,7 +100,7 @@ pub fn tune(
 ) -> Result<Tuned, ProbeError> {
     let start = Instant::now();
     let mut probes: Vec<ProbeRecord> = Vec::new();
-    let mut begin: Option<Landmark> = None;
+    let mut compared: Option<Compared> = None;
     let mut step = search.start();
     let choice = loop {
         let trial = match step {
@@ -108,7 +108,7 @@ pub fn tune(
             Step::Try(trial) => trial,
         };
         progress.probe_starts(probes.len() + 1, trial.setting);
-        let plan = plan(trial, begin, limits, prober.cpus());
+        let plan = plan(trial, compared, limits, prober.cpus());
         let watched = match prober.probe(plan) {
             Ok(watched) => watched,
             Err(ProbeError::ProgramFailed { .. }) if !probes.is_empty() => {
@@ -118,9 +118,11 @@ pub fn tune(
             Err(error) => return Err(error),
         };
         search.restrict(prober.offers_passive(), prober.most_threads());
-        // Later probes begin where the first parallel one did.
-        if begin.is_none() && matches!(trial.extent, Extent::Window(_)) && watched.profile.is_ok() {
-            begin = watched.begin;
+        // Later probes begin where the first parallel one did, and end there.
+        let is_window = matches!(trial.extent, Extent::Window(_)) && watched.profile.is_ok();
+        if let (None, true, Some(begin)) = (compared, is_window, watched.begin) {
+            let end = watched.end;
+            compared = Some(Compared { begin, end });
         }
         let record = ProbeRecord {
             setting: trial.setting,
@@ -150,7 +152,14 @@ pub fn tune(
     })
 }
 
-fn plan(trial: Trial, begin: Option<Landmark>, limits: Limits, cpus: &[u32]) -> WatchPlan {
+/// The window that later ones are compared with.
+#[derive(Clone, Copy, Debug)]
+struct Compared {
+    begin: Landmark,
+    end: Option<Landmark>,
+}
+
+fn plan(trial: Trial, compared: Option<Compared>, limits: Limits, cpus: &[u32]) -> WatchPlan {
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
     let (window_ns, to_the_end) = match trial.extent {
         Extent::Window(window_ns) => (window_ns, false),
@@ -160,7 +169,8 @@ fn plan(trial: Trial, begin: Option<Landmark>, limits: Limits, cpus: &[u32]) -> 
         setting: trial.setting,
         window_ns,
         to_the_end,
-        begin: begin.filter(|_| !to_the_end),
+        begin: compared.filter(|_| !to_the_end).map(|c| c.begin),
+        end: compared.filter(|_| !to_the_end).and_then(|c| c.end),
         startup_limit_ns: ns(limits.startup),
         cpus: cpus.to_vec(),
     }

@@ -191,6 +191,12 @@ impl BoundSearch {
         }
         // Under a quota, CPUs are idle that the program may not use.
         let idle = seen.idle.min((self.space.cpus - seen.cpu_util).max(0.0));
+        if candidate.threads == seen.setting.threads
+            && (candidate.wait, seen.setting.wait) == (WaitPolicy::Passive, WaitPolicy::Default)
+        {
+            // Threads that sleep instead of spinning leave more CPUs idle, not fewer.
+            return capacity.min(seen.useful() + seen.wasted());
+        }
         if candidate.threads <= seen.setting.threads || candidate.wait != seen.setting.wait {
             return capacity.min(seen.useful() + seen.wasted() + idle);
         }
@@ -212,7 +218,7 @@ impl BoundSearch {
             .iter()
             .map(|p| self.bound(candidate, p))
             .fold(f64::INFINITY, f64::min);
-        let promise = bound * per_cpu;
+        let promise = bound * per_cpu * self.passive_discount(candidate, measure);
         match fit {
             Some(fit) if candidate.wait == WaitPolicy::Default => {
                 promise.min(fit.speed(candidate.threads) * FIT_TOLERANCE)
@@ -272,6 +278,15 @@ impl BoundSearch {
     /// Speed, less what short windows flatter.
     fn worth(&self, profile: &Profile, measure: Measure) -> f64 {
         let mut worth = measure.speed(profile);
+        if measure == Measure::UsefulCpus && profile.setting.wait == WaitPolicy::Passive {
+            // More than it can have is another phase of the program than the one it is compared with.
+            let others = self
+                .seen
+                .iter()
+                .filter(|p| p.setting.wait == WaitPolicy::Default);
+            let bounds = others.map(|p| self.bound(profile.setting, p));
+            worth = bounds.fold(worth, f64::min);
+        }
         if self
             .most_by_group()
             .is_some_and(|most| profile.setting.threads > most)
@@ -291,16 +306,23 @@ impl BoundSearch {
         if others >= NEIGHBOUR_MIN && profile.setting.threads <= free {
             worth *= as_if_spread_out(profile);
         }
-        if measure != Measure::WholeRuns && profile.setting.wait == WaitPolicy::Passive {
-            let alone = others < NEIGHBOUR_MIN
-                && f64::from(profile.setting.threads) <= self.space.cpus.ceil();
-            worth *= if alone {
-                PASSIVE_ALONE_DISCOUNT
-            } else {
-                PASSIVE_DISCOUNT
-            };
+        worth * self.passive_discount(profile.setting, measure)
+    }
+
+    /// How much of its measured speed a way of waiting is believed to have.
+    fn passive_discount(&self, setting: Setting, measure: Measure) -> f64 {
+        if setting.wait != WaitPolicy::Passive {
+            return 1.0;
         }
-        worth
+        let alone = self.others() < NEIGHBOUR_MIN;
+        let has_cpus = f64::from(setting.threads) <= self.space.cpus.ceil();
+        match measure {
+            Measure::WholeRuns => 1.0,
+            // Useful CPUs tell nothing of waking up, and where threads have no CPU each, somebody is woken often.
+            Measure::UsefulCpus if alone => PASSIVE_ALONE_DISCOUNT,
+            Measure::Regions { .. } if alone && has_cpus => PASSIVE_ALONE_DISCOUNT,
+            _ => PASSIVE_DISCOUNT,
+        }
     }
 
     /// The profile of the most worth; among those nearly as good the one with the fewest threads.

@@ -328,6 +328,21 @@ fn alone_on_the_machine_waiting_passively_must_win_by_a_lot() {
 }
 
 #[test]
+fn waiting_passively_does_not_use_cpus_that_were_idle() {
+    // Hardly anything spins; the window with passive waiting caught another phase.
+    let space = Space {
+        passive: true,
+        ..Space::for_cpus(2.0)
+    };
+    let (_, choice) = run(space, &|s| match (s.wait, s.threads) {
+        (WaitPolicy::Passive, 2) => profile(s, 1.98, 0.0, 0.0, 0.0),
+        (WaitPolicy::Passive, _) => profile(s, 1.95, 0.0, 0.0, 0.0),
+        (WaitPolicy::Default, _) => profile(s, 1.8, 0.07, 0.0, 0.2),
+    });
+    assert_eq!(choice.setting, Setting::threads(2));
+}
+
+#[test]
 fn where_neighbours_are_on_most_cpus_parallel_regions_use_them_all_the_same() {
     // 14 hogs on 16 CPUs: each of 16 threads has half a CPU, two threads would have one each.
     let space = Space {
