@@ -2,6 +2,7 @@
 
 mod account;
 mod adapters;
+mod blocked;
 mod building;
 mod claim;
 mod completions;

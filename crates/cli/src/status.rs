@@ -53,7 +53,10 @@ pub(crate) fn run(args: StatusArgs) -> Result<ExitCode> {
 }
 
 fn shown(folder: &Folder, as_json: bool) -> Result<String> {
-    let status = status(&serving(folder))?;
+    let mut status = status(&serving(folder))?;
+    if let (true, Some(status)) = (as_json, &mut status) {
+        crate::blocked::tell(status);
+    }
     Ok(match (as_json, status) {
         (true, status) => format!("{}\n", status.unwrap_or_else(nobody)),
         (false, Some(status)) => text(&status),

@@ -6,6 +6,7 @@
 //! - [`ClaimWriter`], [`ClaimReader`]: the claim page (manager to program) with its sleepers.
 //! - [`ProgressWriter`], [`ProgressReader`]: the progress page (program to manager).
 //! - [`Link`]: the pages between a local manager and the adapters in its program's processes.
+//! - [`LocksReader`]: what those count of locks, for anybody of the same user.
 //! - [`join`]: how a program becomes a managed one; [`Joining`]: the same for who must not wait.
 //!
 //! Nobody is trusted: the other side may send any bytes and any descriptors, stop reading, or die at
@@ -17,6 +18,7 @@ mod folder;
 mod join;
 mod keeper;
 mod link;
+mod locks;
 mod mapped;
 mod pages;
 mod sys;
@@ -26,6 +28,7 @@ pub use error::Error;
 pub use folder::{Folder, System};
 pub use join::{Answer, Joined, Joining, Welcomed, connect, join};
 pub use link::Link;
+pub use locks::LocksReader;
 pub use pages::{ClaimReader, ClaimWriter, ProgressReader, ProgressWriter};
 
 pub use corewise_abi as abi;

@@ -75,9 +75,9 @@ pub fn run(context: &Context) -> Result<Report> {
         ] {
             let (value, unit) = (median(added), "ns".to_owned());
             table.row([format!("{}, {when}", lock.what), number(value), unit]);
-            report.figure(&format!("{}_{name}_ns", lock.name), value);
+            report.figure(format!("{}_{name}_ns", lock.name), value);
         }
-        report.figure(&format!("{}_plain_ns", lock.name), median(&lock.plain));
+        report.figure(format!("{}_plain_ns", lock.name), median(&lock.plain));
     }
     for (to, value, unit) in [
         ("a parallel region", median(&regions), "ns"),

@@ -57,6 +57,19 @@ fn processes_that_the_program_starts_are_counted_too() {
 }
 
 #[test]
+fn status_says_how_blocked_time_is_known() {
+    let place = Place::new();
+    for (options, by_adapter) in [(&["--locks"][..], true), (&[], false)] {
+        let running = Running::start(&place, "one", &[], options);
+        let blocked = programs(&place, 1)[0]["blocked_time"].clone();
+        assert_eq!(blocked["by"] == "adapter", by_adapter, "{blocked}");
+        assert_eq!(blocked["waits"].is_u64(), by_adapter, "{blocked}");
+        running.ends_well();
+        std::fs::remove_file(place.path().join("one.gate")).unwrap();
+    }
+}
+
+#[test]
 fn nothing_is_counted_unasked() {
     let (locks, said) = counted(&[], &[locks().to_str().unwrap()]);
     assert_eq!(locks, Value::Null);
