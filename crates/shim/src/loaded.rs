@@ -183,9 +183,15 @@ impl Library {
         const GLOBAL: u16 = 1;
         /// Of the bits of a number, this one is another matter.
         const HIDDEN: u16 = 1 << 15;
+        const UNDEFINED: u16 = 0;
         // SAFETY: as above; these tables are as long as the loader has needed them before.
         unsafe {
             let symbol = self.bound(|name| name == function)?;
+            let symbols = self.table(SYMBOLS)? as *const Elf64_Sym;
+            if (*symbols.add(symbol)).st_shndx != UNDEFINED {
+                // It stands for others' itself, as sanitizers do, and has found the real one by other ways.
+                return None;
+            }
             let (Some(numbers), Some(mut at)) = (self.table(NUMBERS), self.table(NEEDED)) else {
                 return Some(None);
             };

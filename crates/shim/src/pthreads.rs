@@ -71,8 +71,12 @@ const FUNCTIONS: [Function; COUNT] = [
     of(Kind::Semaphore, c"sem_wait"),
     of(Kind::Semaphore, c"sem_timedwait"),
     of(Kind::Semaphore, c"sem_clockwait"),
+    trying(c"pthread_rwlock_tryrdlock", c"pthread_rwlock_timedrdlock"),
+    trying(c"pthread_rwlock_trywrlock", c"pthread_rwlock_timedwrlock"),
+    trying(c"pthread_rwlock_tryrdlock", c"pthread_rwlock_clockrdlock"),
+    trying(c"pthread_rwlock_trywrlock", c"pthread_rwlock_clockwrlock"),
 ];
-const COUNT: usize = 12;
+const COUNT: usize = 16;
 
 /// Those of which the C library has an old version with another layout.
 const COND_WAIT: usize = 5;

@@ -11,16 +11,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// The program; with `old`, one that has been linked with condition variables of before.
-fn program(old: bool) -> &'static Built {
-    static MADE: [OnceLock<Built>; 2] = [OnceLock::new(), OnceLock::new()];
-    let flags: &[&str] = if old { &["-DOLD"] } else { &[] };
-    MADE[usize::from(old)].get_or_init(|| build("locks.cpp", flags))
+/// The program as it is; linked with condition variables of before; with ThreadSanitizer.
+#[derive(Clone, Copy)]
+enum Program {
+    Plain,
+    Old,
+    Sanitized,
+}
+
+fn program(which: Program) -> &'static Built {
+    static MADE: [OnceLock<Built>; 3] = [const { OnceLock::new() }; 3];
+    let flags: &[&str] = match which {
+        Program::Plain => &[],
+        Program::Old => &["-DOLD"],
+        Program::Sanitized => &["-fsanitize=thread"],
+    };
+    MADE[which as usize].get_or_init(|| build("locks.cpp", flags))
 }
 
 /// What it prints, as it is or with the adapters.
-fn printed(what: &str, link: Option<&Link>) -> String {
-    let mut command = Command::new(&program(what == "old").file);
+fn printed(which: Program, what: &str, link: Option<&Link>) -> String {
+    let mut command = Command::new(&program(which).file);
     command.arg(what);
     if let Some(link) = link {
         let (name, value) = link.variable().unwrap();
@@ -32,14 +43,18 @@ fn printed(what: &str, link: Option<&Link>) -> String {
 }
 
 /// Compares what it prints with what it prints while it is counted, and gives the pages.
-fn same(what: &str) -> Link {
+fn same_of(which: Program, what: &str) -> Link {
     let link = Link::create().unwrap();
-    let expected = printed(what, None);
-    assert_eq!(printed(what, Some(&link)), expected, "not counted");
+    let expected = printed(which, what, None);
+    assert_eq!(printed(which, what, Some(&link)), expected, "not counted");
     assert_eq!(waits(&link), 0, "nobody wanted it");
     link.locks().count(true);
-    assert_eq!(printed(what, Some(&link)), expected, "counted");
+    assert_eq!(printed(which, what, Some(&link)), expected, "counted");
     link
+}
+
+fn same(what: &str) -> Link {
+    same_of(Program::Plain, what)
 }
 
 fn waits(link: &Link) -> u64 {
@@ -123,6 +138,34 @@ fn a_wait_can_be_left_by_a_jump() {
 
 #[test]
 fn condition_variables_of_both_versions_are_themselves() {
-    let link = same("old");
+    let link = same_of(Program::Old, "old");
     assert!(link.locks().total(Kind::Condition).waits >= 2);
+}
+
+#[test]
+fn nothing_is_counted_when_whoever_wanted_it_has_died() {
+    let keeper = std::thread::spawn(|| {
+        let link = Link::create().unwrap();
+        link.locks().count(true);
+        link
+    });
+    // The pages stay, their keeper has gone.
+    let link = keeper.join().unwrap();
+    let printed = |link| printed(Program::Plain, "contended", link);
+    assert_eq!(printed(Some(&link)), printed(None));
+    assert_eq!(waits(&link), 0);
+}
+
+#[test]
+fn others_who_stand_for_the_same_functions_are_called_all_the_same() {
+    let plain = Command::new(&program(Program::Sanitized).file)
+        .arg("uncontended")
+        .output()
+        .unwrap();
+    if !plain.status.success() {
+        eprintln!("skipped: ThreadSanitizer does not work here: {plain:?}");
+        return;
+    }
+    // It would not see who waits for a condition, and believe that they still have the mutex.
+    same_of(Program::Sanitized, "contended");
 }

@@ -205,6 +205,10 @@ entries! { "":
     4 pthread_rwlock_wrlock
     7 pthread_cond_clockwait
     8 pthread_barrier_wait
+    12 pthread_rwlock_timedrdlock
+    13 pthread_rwlock_timedwrlock
+    14 pthread_rwlock_clockrdlock
+    15 pthread_rwlock_clockwrlock
 }
 
 /// The same for functions of which there are two versions.

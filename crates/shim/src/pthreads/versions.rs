@@ -26,20 +26,24 @@ const ANSWER_BITS: u32 = 2;
 pub(super) fn prepare() {
     for number in [COND_WAIT, COND_TIMEDWAIT] {
         let name = FUNCTIONS[number].name;
-        OLD_ONES[number].store(version(name, OLD), Ordering::Release);
+        let current = current(name);
+        // Another library that stands for both, such as a sanitizer's, gets the calls of all.
+        if current == version(name, CURRENT) {
+            OLD_ONES[number].store(version(name, OLD), Ordering::Release);
+        }
     }
 }
 
-/// The function of today.
+/// The function of today: what comes next, but for the old one, which early versions of the loader give.
 pub(super) fn current(name: &CStr) -> *mut c_void {
-    let found = version(name, CURRENT);
-    match found.is_null() {
-        // Another architecture's C library has only one.
-        true => super::next(name),
+    let found = super::next(name);
+    match found == version(name, OLD) {
+        true => version(name, CURRENT),
         false => found,
     }
 }
 
+/// The C library's own function of that version; null: it has none. Skips libraries without versions.
 fn version(name: &CStr, version: &CStr) -> *mut c_void {
     // SAFETY: strings that end with a zero.
     unsafe { libc::dlvsym(libc::RTLD_NEXT, name.as_ptr(), version.as_ptr()) }

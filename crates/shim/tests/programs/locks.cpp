@@ -242,6 +242,15 @@ static void kinds()
     pthread_rwlock_wrlock(&rwlock);
     printf("reading what is written %d", pthread_rwlock_rdlock(&rwlock));
     printf(" writing twice %d\n", pthread_rwlock_wrlock(&rwlock));
+    printf("in time %d %d", pthread_rwlock_timedrdlock(&rwlock, &past), pthread_rwlock_timedwrlock(&rwlock, &past));
+    printf(" by clock %d", pthread_rwlock_clockrdlock(&rwlock, CLOCK_MONOTONIC, &past));
+    printf(" %d\n", pthread_rwlock_clockwrlock(&rwlock, CLOCK_MONOTONIC, &past));
+    joined(started([](void *) -> void * {
+        struct timespec over = {0, 0};
+        printf("others in time %d", pthread_rwlock_timedrdlock(&rwlock, &over));
+        printf(" by clock %d\n", pthread_rwlock_clockwrlock(&rwlock, CLOCK_MONOTONIC, &over));
+        return nullptr;
+    }));
     sem_init(&semaphore, 0, 0);
     errno = 0;
     int answer = sem_timedwait(&semaphore, &past);
