@@ -147,6 +147,10 @@ pub struct Load {
     /// CPUs that were busy, of those not allowed.
     #[serde(default)]
     pub elsewhere: f64,
+    /// CPUs that were idle, of those allowed. Not all that were not busy: a hypervisor may have run something
+    /// else, and counters that move in ticks have a CPU busy twice in one reading and not at all in the next.
+    #[serde(default)]
+    pub idle: f64,
 }
 
 impl Load {

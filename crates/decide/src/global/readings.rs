@@ -55,10 +55,13 @@ impl GlobalManager {
             return None;
         }
         let allowed = &self.status.machine.allowed;
-        let (mut busy, mut elsewhere) = (0.0, 0.0);
+        let (mut busy, mut idle, mut elsewhere) = (0.0, 0.0, 0.0);
         for cpu in now.since(before) {
             match allowed.contains(cpu.cpu) {
-                true => busy += cpu.busy,
+                true => {
+                    busy += cpu.busy;
+                    idle += cpu.idle;
+                }
                 false => elsewhere += cpu.busy,
             }
         }
@@ -67,6 +70,7 @@ impl GlobalManager {
             others: (busy - used).max(0.0),
             runnable: now.runnable,
             elsewhere,
+            idle,
         })
     }
 }

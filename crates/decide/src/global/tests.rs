@@ -314,6 +314,10 @@ fn use_is_what_was_used_between_two_readings() {
     assert!((program.uses.unwrap() - 1.2).abs() < 1e-9);
     assert!((load.others - 0.8).abs() < 1e-9);
     assert!((program.progress_rate.unwrap() - 1200.0).abs() < 1e-6);
+    // Counters that move in ticks stand still at times: that is no idle CPU.
+    m.on(5, &reading(202, 122, 100));
+    let load = m.status().load.unwrap();
+    assert_eq!((load.busy, load.idle), (0.0, 0.0));
 }
 
 #[test]

@@ -158,7 +158,9 @@ impl Made {
         let cpu = |cpu| CpuReading {
             cpu,
             busy_ns: self.busy_ns / u64::from(self.cpus),
-            idle_ns: 0,
+            idle_ns: self
+                .now_ns
+                .saturating_sub(self.busy_ns / u64::from(self.cpus)),
             steal_ns: 0,
         };
         let programs = self.shown.iter().map(|(id, shown)| ProgramUse {

@@ -132,8 +132,8 @@ impl Idle {
         }
         let all = f64::from(cpus);
         // CPUs that nobody could use more of are idle for no harm.
-        let idle = if may_grow { all - load.busy } else { 0.0 };
-        self.idle.push(now, span, idle.max(0.0));
+        let idle = if may_grow { load.idle } else { 0.0 };
+        self.idle.push(now, span, idle);
         self.gaps.push(now, span, idle.min(unused).max(0.0));
         if let Some(threads) = load.on_allowed_cpus() {
             let without = threads - f64::from(self.lent);

@@ -135,6 +135,7 @@ fn load(engine: &mut Engine) {
         .register_type_with_name::<LoadView>("Load")
         .register_get("busy", |l: &mut LoadView| l.0.busy)
         .register_get("others", |l: &mut LoadView| l.0.others)
+        .register_get("idle", |l: &mut LoadView| l.0.idle)
         .register_get("runnable", |l: &mut LoadView| {
             let runnable = l.0.on_allowed_cpus();
             runnable.map_or(Dynamic::UNIT, Dynamic::from)
