@@ -33,7 +33,12 @@ fn counted(program: &Value) -> Option<Value> {
     let totals = Kind::ALL.map(|kind| page.total(kind));
     let ns: u64 = totals.iter().map(|total| total.ns).sum();
     let waits: u64 = totals.iter().map(|total| total.waits).sum();
-    Some(json!({"by": "adapter", "seconds": ns as f64 / 1e9, "waits": waits}))
+    Some(json!({
+        "by": "adapter",
+        "seconds": ns as f64 / 1e9,
+        "waits": waits,
+        "blocked_now": page.blocked_now(),
+    }))
 }
 
 fn without_adapter() -> &'static str {

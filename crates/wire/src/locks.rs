@@ -1,19 +1,23 @@
 //! The locks page of somebody else's program, found as its adapters found it.
 
-use crate::mapped::Mapped;
+use crate::mapped::{Mapped, Page};
 use corewise_abi::locks::LocksPage;
-use corewise_abi::reports::LINK;
+use corewise_abi::reports::{LINK, ReportsPage};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 
 /// What the adapters in a program count of its locks, as anybody of its user can read it. Derefs to the page.
 #[derive(Debug)]
 pub struct LocksReader {
     page: Mapped<LocksPage>,
+    reports: Mapped<ReportsPage>,
 }
 
 impl LocksReader {
-    /// Looks for the page to which the process `pid` was led when it was started. `None` where there is none,
+    /// Looks for the pages to which the process `pid` was led when it was started. `None` where there is none,
     /// its keeper has died, or it cannot be read. Costs some ten microseconds.
     pub fn of_process(pid: i32) -> Option<LocksReader> {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -26,20 +30,38 @@ impl LocksReader {
             .split(':')
             .map(|number| number.parse().ok())
             .collect();
-        // The keeper, then four pages; ours is the last one.
-        let [keeper, _, _, _, _, _, _, file, inode] = numbers?[..] else {
+        // The keeper, then four pages, each with its inode: the second and the last one are ours.
+        let [keeper, _, _, reports, of_reports, _, _, locks, of_locks] = numbers?[..] else {
             return None;
         };
-        // Not blocking: the program may have written anything.
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let path = format!("/proc/{keeper}/fd/{file}");
-        let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
-        if rustix::fs::fstat(&file).ok()?.st_ino != inode {
-            return None;
-        }
-        let page = Mapped::<LocksPage>::of_other(&file, true).ok()?;
-        page.is_valid().then_some(LocksReader { page })
+        let page: Mapped<LocksPage> = self::page(keeper, locks, of_locks)?;
+        let reports: Mapped<ReportsPage> = self::page(keeper, reports, of_reports)?;
+        let valid = page.is_valid() && reports.is_valid();
+        valid.then_some(LocksReader { page, reports })
     }
+
+    /// How many threads of processes that still live are blocked now.
+    pub fn blocked_now(&self) -> u64 {
+        let lives =
+            |pid| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
+        let taken = self.reports.taken();
+        let living = taken.filter(|report| lives(report.pid.load(Ordering::Relaxed)));
+        living
+            .map(|report| u64::from(report.blocked.load(Ordering::Relaxed)))
+            .sum()
+    }
+}
+
+/// Maps a page that is a file of another process, if it is still the one that it was.
+fn page<T: Page>(keeper: u64, file: u64, inode: u64) -> Option<Mapped<T>> {
+    // Not blocking: the program may have written anything into its variable.
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let path = format!("/proc/{keeper}/fd/{file}");
+    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    if rustix::fs::fstat(&file).ok()?.st_ino != inode {
+        return None;
+    }
+    Mapped::of_other(&file, true).ok()
 }
 
 impl Deref for LocksReader {
@@ -86,6 +108,12 @@ mod tests {
         assert!(!page.is_loaded());
         link.locks().note_loaded();
         assert!(page.is_loaded());
+        let own = i32::try_from(std::process::id()).unwrap();
+        for (pid, blocked) in [(own, 2), (i32::MAX, 5)] {
+            let report = link.reports().take(pid).unwrap();
+            report.blocked.store(blocked, Ordering::Relaxed);
+        }
+        assert_eq!(page.blocked_now(), 2);
     }
 
     #[test]

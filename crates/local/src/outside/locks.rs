@@ -84,7 +84,7 @@ impl Locks {
         called.truncate(MOST);
         let text = |name: [u8; _]| {
             let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-            String::from_utf8_lossy(&name[..end]).into_owned()
+            shown(&String::from_utf8_lossy(&name[..end]))
         };
         Locks {
             ns: totals.iter().map(|(_, total)| total.ns).sum(),
@@ -130,17 +130,22 @@ fn named(page: &LocksPage, called: &[Called]) -> Vec<Caller> {
         let file = path.file_name().unwrap_or(OsStr::new("?"));
         let file = file.to_string_lossy();
         Caller {
-            caller: match function {
+            caller: shown(&match function {
                 Some(function) => format!("{function} in {file}"),
                 None => format!("{file}+{:#x}", one.address),
-            },
+            }),
             kind: one.kind.name(),
-            file: path.to_string_lossy().into_owned(),
+            file: shown(&path.to_string_lossy()),
             address: one.address,
             time: Time::of(&one.waited),
         }
     });
     callers.collect()
+}
+
+/// A name without what a terminal would obey.
+fn shown(name: &str) -> String {
+    name.replace(char::is_control, "?")
 }
 
 /// The functions of a file to whose calls these addresses return. `None` where it cannot be read.
