@@ -103,6 +103,13 @@ pub(crate) fn timing() -> Option<&'static RegionsPage> {
     (regions.is_timing() && keeper_lives).then_some(regions)
 }
 
+/// Whether the local manager that keeps the pages still lives.
+pub(crate) fn keeper_lives() -> bool {
+    // SAFETY: null, or a page as the module's words have it.
+    let claim = unsafe { CLAIM.load(Ordering::Acquire).as_ref() };
+    claim.is_some_and(|claim| !claim.keeper_has_died())
+}
+
 /// Where blocked time is counted, if it is to be.
 #[inline]
 pub(crate) fn locks() -> Option<&'static LocksPage> {

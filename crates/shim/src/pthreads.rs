@@ -141,7 +141,7 @@ fn counted() -> Option<&'static LocksPage> {
     if word.load(Ordering::Relaxed) == 0 {
         return None;
     }
-    if link::claim().is_none_or(|claim| claim.keeper_has_died()) {
+    if !link::keeper_lives() {
         // Nobody will read it any more.
         COUNTING.store(null_mut(), Ordering::Release);
         return None;
