@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Built, build, shim};
+use common::{Built, build, shared, shim};
 use corewise_abi::locks::{Called, Kind};
 use corewise_wire::Link;
 use std::process::Command;
@@ -29,10 +29,16 @@ fn program(which: Program) -> &'static Built {
     MADE[which as usize].get_or_init(|| build("locks.cpp", flags))
 }
 
+/// A library whose calls name no version.
+fn library() -> &'static Built {
+    static MADE: OnceLock<Built> = OnceLock::new();
+    MADE.get_or_init(|| shared("conditions.cpp", "libconditions.so", &["-nostdlib"]))
+}
+
 /// What it prints, as it is or with the adapters.
 fn printed(which: Program, what: &str, link: Option<&Link>) -> String {
     let mut command = Command::new(&program(which).file);
-    command.arg(what);
+    command.arg(what).env("LIBRARY", &library().file);
     if let Some(link) = link {
         let (name, value) = link.variable().unwrap();
         command.env("LD_PRELOAD", shim()).env(name, value);
@@ -138,6 +144,7 @@ fn a_wait_can_be_left_by_a_jump() {
 
 #[test]
 fn condition_variables_of_both_versions_are_themselves() {
+    same("unversioned");
     let link = same_of(Program::Old, "old");
     assert!(link.locks().total(Kind::Condition).waits >= 2);
 }

@@ -2,11 +2,13 @@
  * Nothing here depends on time: who must wait is seen to wait before it is let go. */
 #include <cerrno>
 #include <csetjmp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -434,6 +436,17 @@ static void old_conditions()
     puts("");
 }
 
+/* The same in a library that names no versions. */
+static void unversioned()
+{
+    void *library = dlopen(getenv("LIBRARY"), RTLD_NOW);
+    if (!library) {
+        puts(dlerror());
+        exit(1);
+    }
+    ((void (*)())dlsym(library, "unversioned"))();
+}
+
 int main(int, char **arguments)
 {
     setvbuf(stdout, nullptr, _IOLBF, 0);
@@ -443,7 +456,7 @@ int main(int, char **arguments)
     } all[] = {
         {"contended", contended}, {"uncontended", uncontended}, {"kinds", kinds},   {"cancelled", cancelled},
         {"exceptions", exceptions}, {"named", named},           {"forked", forked}, {"left", left},
-        {"old", old_conditions},
+        {"old", old_conditions},    {"unversioned", unversioned},
     };
     for (auto &one : all)
         if (strcmp(one.name, arguments[1]) == 0) {
