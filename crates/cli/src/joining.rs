@@ -88,7 +88,7 @@ impl Joining {
         match self {
             Joining::Outside(outside, folder) => {
                 // Before it leaves: a manager on demand may leave with it.
-                let ask = ask && outside.managed().program.is_some();
+                let ask = ask && outside.has_joined();
                 let policy = ask.then(|| policy(folder)).flatten();
                 let managed = outside.finish();
                 Joined { managed, policy }

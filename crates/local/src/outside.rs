@@ -176,6 +176,11 @@ impl Outside {
         managed
     }
 
+    /// Whether the program has joined a manager so far. Costs nothing, unlike [`managed`](Outside::managed).
+    pub fn has_joined(&self) -> bool {
+        self.shared.now().managed.program.is_some()
+    }
+
     /// Ends managing, as when the program has ended: gives its claim back and puts back what was set
     /// for processes that it left behind. Takes well below a millisecond, at most half a second.
     pub fn finish(self) -> Managed {
