@@ -132,9 +132,11 @@ fn regions(tuned: &Tuned) -> String {
     match found {
         [] => "no region was worth a search".to_owned(),
         _ => format!(
-            "{count} searched while it ran, in {:.1} s, best with {} threads",
-            tuned.searching_seconds,
-            numbers.join(" or ")
+            "{count} searched while it ran, {} of them known before, best with {} threads; the search has \
+             lost {:.2} s",
+            tuned.known,
+            numbers.join(" or "),
+            tuned.lost_seconds
         ),
     }
 }

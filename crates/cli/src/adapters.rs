@@ -7,7 +7,7 @@ use corewise_launch::adapters::{Plan, find_shim};
 use corewise_launch::command::Command;
 use corewise_launch::jobserver::Client;
 use corewise_launch::runtimes::{Detected, Environment, Surroundings, detect_in};
-use corewise_local::live::Live;
+use corewise_local::live::{FoundRegion, Live};
 use corewise_local::outside::{Adapters, Follower};
 use serde_json::json;
 use std::ffi::OsString;
@@ -129,14 +129,14 @@ pub(crate) struct Loaded {
 }
 
 /// What is wanted of adapters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     /// The number of threads where no manager says anything; `None`: the program's own affair.
     pub(crate) alone: Option<u32>,
     /// Also where the program demands its number.
     pub(crate) override_clauses: bool,
-    /// Search the number of each region while the program runs.
-    pub(crate) live: bool,
+    /// Search the number of each region while the program runs, beginning with what is known of them.
+    pub(crate) live: Option<Vec<FoundRegion>>,
     /// Count the time that threads are blocked in locks.
     pub(crate) locks: bool,
 }
@@ -156,7 +156,7 @@ pub(crate) fn load(
                 adapters.count_locks();
             }
             let link = (name, value.as_str());
-            let live = wanted.live.then(|| adapters.tune());
+            let live = wanted.live.as_ref().map(|known| adapters.tune(known));
             if let Some(Err(error)) = &live {
                 output::warn(&[format!("regions are not searched: {error}")]);
             }

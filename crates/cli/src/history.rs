@@ -207,6 +207,15 @@ fn show_text(entry: &Entry) -> String {
         ),
         None => format!("  used        {} times", record.uses),
     });
+    for found in &record.regions {
+        let time = found
+            .microseconds
+            .map_or_else(String::new, |us| format!(", {us:.0} µs"));
+        lines.push(format!(
+            "  region      {}: {} of {} threads{time}",
+            found.region, found.threads, found.most
+        ));
+    }
     let mut table = table();
     table.set_header([
         "threads", "waiting", "speed", "CPUs", "spin", "lock", "vcx/s", "migr/s",

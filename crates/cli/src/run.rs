@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
 
     /// Search the number of threads of each parallel region while the program runs, instead of probing the
     /// program before
-    #[arg(long, conflicts_with_all = ["no_adapters", "fresh"])]
+    #[arg(long, conflicts_with = "no_adapters")]
     live: bool,
 
     /// Count the time that threads are blocked in locks, by who called: in what is said at the end, and in the
@@ -82,7 +82,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let mut lines = ProbeLines::new();
     let mut fixed = None;
     let mut warnings = Vec::new();
-    let advised = if args.fresh {
+    let advised = if args.fresh && !args.live {
         advisor.tune_or_rule(&mut lines)
     } else {
         advisor.advise(&mut lines)
@@ -141,6 +141,10 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             (Setting::threads(threads), advisor.plain()?)
         }
     };
+    let known = args.live.then(|| match args.fresh {
+        true => Vec::new(),
+        false => advisor.known_regions(),
+    });
     let options = RunOptions {
         stdin: advisor.stdin(),
     };
@@ -150,7 +154,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             let wanted = Wanted {
                 alone: advice.as_ref().map(|_| setting.threads),
                 override_clauses: args.override_clauses,
-                live: args.live,
+                live: known,
                 locks: args.locks,
             };
             crate::adapters::load(&plan, command, &environment, wanted)
@@ -190,7 +194,11 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let regions = loaded.live.map(Live::finish);
     let joined = joining.finish(args.summary.is_some());
     if outcome.status.success() {
-        advisor.ran(outcome.wall_ns as f64 / 1e9);
+        let wall_seconds = outcome.wall_ns as f64 / 1e9;
+        advisor.ran(wall_seconds);
+        if let Some(regions) = regions.as_ref().filter(|tuned| !tuned.found.is_empty()) {
+            advisor.found_regions(regions, wall_seconds);
+        }
     }
     let account = Account {
         setting,

@@ -47,6 +47,8 @@ pub struct Ran {
     pub setting: Setting,
     /// For how long regions were searched while it ran, in seconds.
     pub searching_seconds: f64,
+    /// What slower numbers of threads lost meanwhile.
+    pub lost_seconds: f64,
     /// The hog's share over the whole command, in CPUs; none without a hog.
     pub hog_share: Option<f64>,
 }
@@ -126,6 +128,7 @@ impl Corewise {
                 wait: wait(&answer),
             },
             searching_seconds: answer["live"]["searching_seconds"].as_f64().unwrap_or(0.0),
+            lost_seconds: answer["live"]["lost_seconds"].as_f64().unwrap_or(0.0),
             hog_share,
         })
     }

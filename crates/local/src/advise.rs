@@ -2,6 +2,7 @@
 //! or, where neither can be had, by rule.
 
 use crate::history::Record;
+use crate::live::{self, FoundRegion};
 use crate::load;
 use crate::memory::{Memory, stop_from};
 use crate::probing::{ProbeError, Prober, confine};
@@ -326,6 +327,17 @@ impl Advisor {
     /// Notes how long the real run took.
     pub fn ran(&mut self, wall_seconds: f64) {
         self.memory.used(wall_seconds);
+    }
+
+    /// What an earlier `corewise run --live` has found for the program's regions.
+    pub fn known_regions(&mut self) -> Vec<FoundRegion> {
+        self.memory.recall_regions()
+    }
+
+    /// Keeps what was found for the program's regions while it ran for so long.
+    pub fn found_regions(&mut self, tuned: &live::Tuned, wall_seconds: f64) {
+        let threads = self.one_per_cpu();
+        self.memory.remember_regions(tuned, threads, wall_seconds);
     }
 
     fn space(&self) -> Space {

@@ -1,6 +1,7 @@
 //! What is kept of a search, and under which key: between [`crate::tune`] and [`crate::history`].
 
 use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
+use crate::live;
 use crate::request::Request;
 use crate::tune::Tuned;
 use corewise_decide::profile::{Measure, Profile};
@@ -10,6 +11,10 @@ use corewise_launch::runtimes::Detected;
 use corewise_machine::{EffectiveCpus, Root, identity};
 use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What stands in the place of an objective for what `corewise run --live` finds: other results are not
+/// to be mixed up with it.
+const LIVE: &str = "live";
 
 /// The history of one program under one condition. Whatever goes wrong with it is a warning: no
 /// program is kept from running for it.
@@ -102,11 +107,61 @@ impl Memory {
     /// The nearest result of the same program under another load or with another size of input.
     pub(crate) fn past(&self) -> Option<Past> {
         let entries = self.history.as_ref()?.similar(self.key.as_ref()?).ok()?;
-        let nearest = entries.into_iter().next()?;
+        let mut probed = entries.into_iter().filter(|e| e.key.objective != LIVE);
+        let nearest = probed.next()?;
         Some(Past {
             setting: nearest.record.setting(),
             others: f64::from(nearest.key.load_class),
             spins: nearest.record.spins,
+        })
+    }
+
+    /// What was found for the program's regions while it ran.
+    pub(crate) fn recall_regions(&mut self) -> Vec<live::FoundRegion> {
+        let (Some(history), Some(key)) = (&self.history, self.live_key()) else {
+            return Vec::new();
+        };
+        match history.recall(&key) {
+            Ok(record) => record.unwrap_or_default().regions,
+            Err(error) => {
+                self.warn(format!("past results cannot be read: {error}"));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Keeps what was found for the program's regions while it ran, with up to `threads` threads.
+    pub(crate) fn remember_regions(
+        &mut self,
+        tuned: &live::Tuned,
+        threads: u32,
+        wall_seconds: f64,
+    ) {
+        let (Some(key), Some(history)) = (self.live_key(), self.history.as_mut()) else {
+            return;
+        };
+        let before = history.recall(&key).ok().flatten();
+        let record = Record {
+            created_unix_s: now_unix_s(),
+            chosen_threads: threads,
+            algorithm: LIVE.to_owned(),
+            confidence: 1.0,
+            stop_reason: "regions searched while it ran".to_owned(),
+            search_seconds: tuned.searching_seconds,
+            regions: tuned.found.clone(),
+            uses: before.map_or(0, |record| record.uses + 1),
+            last_wall_seconds: Some(wall_seconds),
+            ..Record::default()
+        };
+        if let Err(error) = history.remember(&key, &record) {
+            self.warn(format!("what was found is not remembered: {error}"));
+        }
+    }
+
+    fn live_key(&self) -> Option<Key> {
+        Some(Key {
+            objective: LIVE.to_owned(),
+            ..self.key.clone()?
         })
     }
 
@@ -154,9 +209,7 @@ pub fn record(tuned: &Tuned) -> Record {
         })
         .collect();
     Record {
-        created_unix_s: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_secs()),
+        created_unix_s: now_unix_s(),
         chosen_threads: tuned.choice.setting.threads,
         wait_policy: tuned.choice.setting.wait,
         algorithm: tuned.algorithm.clone(),
@@ -168,6 +221,11 @@ pub fn record(tuned: &Tuned) -> Record {
         detected: Some(tuned.detected.clone()),
         ..Record::default()
     }
+}
+
+fn now_unix_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |d| d.as_secs())
 }
 
 /// As the history keeps it: the name that JSON has.

@@ -14,7 +14,7 @@
 use crate::link;
 use crate::listed::may_change;
 use crate::objects::{Object, Objects};
-use corewise_abi::regions::Region;
+use corewise_abi::regions::{Region, Run};
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
@@ -82,9 +82,12 @@ pub(crate) struct Timing {
     /// Null: it is not.
     region: *const Region,
     began_ns: u64,
-    trial: u32,
+    run: Run,
     asked: u32,
 }
+
+// The room that `entry` has for it.
+const _: () = assert!(size_of::<Timing>() <= 32);
 
 /// As [`region`], for a function that returns when the region has ended: [`region_ends`] is called then if
 /// `timing` says that it is timed.
@@ -97,7 +100,7 @@ pub(crate) extern "C" fn timed_region(
     let mut now = Timing {
         region: null_mut(),
         began_ns: 0,
-        trial: 0,
+        run: Run::NONE,
         asked: 0,
     };
     let jump = begin(function, body, demanded, Some(&mut now));
@@ -113,7 +116,7 @@ pub(crate) extern "C" fn region_ends(timing: *const Timing) {
     // SAFETY: regions lie in a page that stays mapped.
     if let Some(region) = unsafe { timing.region.as_ref() } {
         let time = now_ns().saturating_sub(timing.began_ns);
-        region.add(timing.trial, timing.asked, time);
+        region.add(timing.run, timing.asked, time);
     }
 }
 
@@ -179,14 +182,14 @@ fn begin(function: usize, body: usize, demanded: usize, timing: Option<&mut Timi
         && ask(caller, ACTIVE_LEVEL) == Some(0)
         && let Some(region) = pages.region(caller.key(body))
     {
-        let wanted = region.given();
-        if wanted.threads != 0 {
-            given = given.min(wanted.threads);
+        let run = region.begin();
+        if run.threads != 0 {
+            given = given.min(u32::from(run.threads));
         }
         *timing = Timing {
             region,
             began_ns: now_ns(),
-            trial: wanted.trial,
+            run,
             asked,
         };
     }

@@ -239,8 +239,17 @@ fn regions_are_timed_and_have_the_number_that_they_are_given() {
         assert_eq!(program.ask("region"), "4");
     }
     let (region, timed) = link.regions().timed().next().unwrap();
-    assert_eq!((timed.asked, timed.runs), (4, 5));
-    assert!(timed.time_ns > 0);
+    assert_eq!((timed.asked, timed.first.runs), (4, 5));
+    assert!(timed.first.time_ns > 0);
+    region.compare([4, 1], 1);
+    let had: Vec<String> = (0..8).map(|_| program.ask("region")).collect();
+    assert_eq!(had, ["4", "4", "1", "1", "4", "4", "1", "1"]);
+    let (_, timed) = link.regions().timed().next().unwrap();
+    assert_eq!(
+        (timed.first.runs, timed.second.runs),
+        (2, 2),
+        "the second of each turn"
+    );
     region.give(3);
     assert_eq!(program.ask("region"), "3");
     link.grant(2, []);

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Key;
+use crate::live::FoundRegion;
 use corewise_decide::setting::Setting;
 use corewise_launch::runtimes::Detected;
 
@@ -65,6 +66,9 @@ pub struct Record {
     /// The runtimes that the probes saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detected: Option<Detected>,
+    /// What `corewise run --live` has found for each parallel region.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<FoundRegion>,
     /// Runs that used this result.
     #[serde(default)]
     pub uses: u32,

@@ -4,7 +4,7 @@
 use super::Managed;
 use super::follower::Follower;
 use super::locks::Locks;
-use crate::live::Live;
+use crate::live::{FoundRegion, Live};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{Placement, Wants};
 use corewise_wire::{Error, Link};
@@ -74,12 +74,13 @@ impl Adapters {
         self.link.locks().count(true);
     }
 
-    /// Begins to search the number of threads of each parallel region, while the program runs.
+    /// Begins to search the number of threads of each parallel region, while the program runs; `known` is
+    /// what an earlier run has found.
     ///
     /// # Errors
     /// When no thread is to be had.
-    pub fn tune(&self) -> std::io::Result<Live> {
-        Live::start(self.link.claim(), self.link.regions())
+    pub fn tune(&self, known: &[FoundRegion]) -> std::io::Result<Live> {
+        Live::start(self.link.claim(), self.link.regions(), known)
     }
 
     /// What has been told so far.

@@ -21,7 +21,10 @@ struct Regions {
 
 impl Regions {
     fn start(options: &[&str]) -> Regions {
-        let place = Place::new();
+        Regions::start_in(Place::new(), options)
+    }
+
+    fn start_in(place: Place, options: &[&str]) -> Regions {
         let mut args = vec!["run", "--summary", "summary.json"];
         args.extend(options);
         args.extend(["--", regions().to_str().unwrap(), "gate"]);
@@ -128,6 +131,37 @@ fn regions_are_searched_while_the_program_runs_with_or_without_a_manager() {
         let found = summary(&place)["live"]["found"].clone();
         assert!(found.is_array(), "{found}");
     }
+}
+
+#[test]
+fn a_second_run_begins_with_what_was_found_for_its_regions() {
+    let mut place = Place::new();
+    until("something to be found", || {
+        let regions = Regions::start_in(
+            std::mem::replace(&mut place, Place::new()),
+            &["--live", "--alone"],
+        );
+        regions.have("1");
+        // It has one in its turns, too: they need a moment to end. If this is too short, the next run goes on.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        place = regions.end();
+        let known = summary(&place)["live"]["known"].as_u64().unwrap();
+        // The next one is another program's run.
+        std::fs::remove_file(place.path().join("gate")).unwrap();
+        (known > 0).then_some(())
+    });
+    let shown = place.corewise(&["history", "--json"]);
+    let results = json(&shown)["results"].clone();
+    let region = &results[0]["record"]["regions"][0];
+    assert_eq!(
+        (&region["threads"], &region["most"]),
+        (&1.into(), &3.into()),
+        "{results}"
+    );
+    let fresh = Regions::start_in(place, &["--live", "--alone", "--fresh"]);
+    fresh.have("1");
+    let place = fresh.end();
+    assert_eq!(summary(&place)["live"]["known"], 0);
 }
 
 #[test]
