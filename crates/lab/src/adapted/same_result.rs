@@ -1,5 +1,7 @@
 //! `adapters-same-result`: programs that nobody changed, their claims flipped at random every millisecond to
-//! every second, have to print what they print unmanaged.
+//! every second, have to print what they print unmanaged. Those whose runtimes follow by adapters are led by the
+//! experiment itself; those that follow from outside (their threads are moved) run under a manager, and their
+//! claims are set by hand.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +12,10 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
 use crate::adapted::Led;
+use crate::corewise::Corewise;
 use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::load::allowed_cpus;
+use crate::manage::stage::Manager;
 use crate::measure::Job;
 
 /// A run that takes longer hangs.
@@ -28,6 +33,9 @@ struct Program {
     variables: BTreeMap<String, String>,
     tolerance: f64,
     why: String,
+    /// It follows by the CPUs that its threads may use, under a manager.
+    #[serde(default)]
+    from_outside: bool,
 }
 
 #[derive(Deserialize)]
@@ -74,7 +82,10 @@ pub fn run(context: &Context) -> Result<Report> {
         .iter()
         .filter(|p| picked.contains(&p.name.as_str()))
     {
-        let seen = flipped(context, program)?;
+        let seen = match program.from_outside {
+            true => flipped_from_outside(context, program)?,
+            false => flipped(context, program)?,
+        };
         table.row([
             program.name.clone(),
             seen.runs.to_string(),
@@ -142,27 +153,110 @@ fn flipped(context: &Context, program: &Program) -> Result<Seen> {
             seen.occasions += report.occasions.load(Ordering::Relaxed);
             seen.shrunk += report.shrunk.load(Ordering::Relaxed);
         }
-        match result? {
-            None => seen.failed += 1,
-            Some(output) => {
-                let error = difference(&expected, &output);
-                seen.worst = seen.worst.max(error);
-                if error > program.tolerance {
-                    seen.wrong += 1;
-                    let said = String::from_utf8_lossy(&output);
-                    context.say(format_args!(
-                        "{}: another result: {said:.200}",
-                        program.name
-                    ));
-                }
-            }
-        }
+        seen.compare(context, program, &expected, result?);
     }
     context.say(format_args!(
         "{}: {} runs, {} wrong, {} failed, {} regions smaller",
         program.name, seen.runs, seen.wrong, seen.failed, seen.shrunk
     ));
     Ok(seen)
+}
+
+impl Seen {
+    fn compare(
+        &mut self,
+        context: &Context,
+        program: &Program,
+        expected: &[u8],
+        result: Option<Vec<u8>>,
+    ) {
+        let Some(output) = result else {
+            self.failed += 1;
+            return;
+        };
+        let error = difference(expected, &output);
+        self.worst = self.worst.max(error);
+        if error > program.tolerance {
+            self.wrong += 1;
+            let said = String::from_utf8_lossy(&output);
+            context.say(format_args!(
+                "{}: another result: {said:.200}",
+                program.name
+            ));
+        }
+    }
+}
+
+/// The same for a program whose threads are moved by its local manager. What came of claims: each that the local
+/// manager carried out is an occasion, and those of fewer CPUs than there are count as smaller.
+fn flipped_from_outside(context: &Context, program: &Program) -> Result<Seen> {
+    let folder = tempfile::tempdir()?;
+    let out = folder.path().join("out");
+    let job = job(context, program, &out)?;
+    let expected =
+        output(&job, &out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
+    let manager = Manager::start(context, "balanced")?;
+    let corewise = Corewise::new(context)?;
+    let summary = folder.path().join("summary.json");
+    let words = ["run", "--as-is", "--quiet", "--summary"];
+    let file = summary.to_string_lossy().into_owned();
+    let managed = corewise
+        .job(&[&words[..], &[&file]].concat(), &job)
+        .with("COREWISE_RUNTIME_DIR", manager.folder().to_string_lossy());
+    let mut seen = Seen::default();
+    for round in 0..context.rounds(100, 5) {
+        let done = AtomicBool::new(false);
+        let (result, claims) = std::thread::scope(|scope| {
+            let flipping = scope.spawn(|| set_by_hand(&manager, &done, u64::from(round)));
+            let result = output(&managed, &out);
+            done.store(true, Ordering::Relaxed);
+            (result, flipping.join())
+        });
+        let claims = claims
+            .ok()
+            .context("the thread that sets claims failed")??;
+        seen.runs += 1;
+        seen.claims += claims.set;
+        seen.shrunk += claims.smaller;
+        let text = std::fs::read_to_string(&summary).unwrap_or_default();
+        let said: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        seen.occasions += said["managed"]["claims"].as_u64().unwrap_or(0);
+        seen.compare(context, program, &expected, result?);
+    }
+    context.say(format_args!(
+        "{}: {} runs, {} wrong, {} failed, {} claims followed",
+        program.name, seen.runs, seen.wrong, seen.failed, seen.occasions
+    ));
+    Ok(seen)
+}
+
+/// How many claims were set.
+#[derive(Default)]
+struct Set {
+    set: u64,
+    smaller: u64,
+}
+
+/// Sets the claim of the one program that the manager has, until it is done.
+fn set_by_hand(manager: &Manager, done: &AtomicBool, seed: u64) -> Result<Set> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let cpus = allowed_cpus()?;
+    let mut count = Set::default();
+    let mut program = None;
+    while !done.load(Ordering::Relaxed) {
+        let Some(pid) = program else {
+            program = manager.status()?["programs"][0]["pid"].as_i64();
+            continue;
+        };
+        let threads = random.u32(1..=MOST_THREADS);
+        let mut chosen: Vec<u32> = cpus.iter().filter_map(|c| u32::try_from(*c).ok()).collect();
+        random.shuffle(&mut chosen);
+        chosen.truncate(random.usize(1..=chosen.len()));
+        count.smaller += u64::from(chosen.len() < cpus.len());
+        count.set += u64::from(manager.set_claim(i32::try_from(pid)?, threads, chosen)?);
+        pause(&mut random, done);
+    }
+    Ok(count)
 }
 
 fn job(context: &Context, program: &Program, out: &Path) -> Result<Job> {
@@ -214,16 +308,20 @@ fn flip(led: &Led, done: &AtomicBool, seed: u64) -> u64 {
     while !done.load(Ordering::Relaxed) {
         led.grant(random.u32(1..=MOST_THREADS));
         claims += 1;
-        // As often each decade between a millisecond and a second.
-        let exponent = random.f64() * 3.0;
-        let mut rest = Duration::from_secs_f64(10f64.powf(exponent) / 1e3);
-        while !rest.is_zero() && !done.load(Ordering::Relaxed) {
-            let part = rest.min(Duration::from_millis(20));
-            std::thread::sleep(part);
-            rest -= part;
-        }
+        pause(&mut random, done);
     }
     claims
+}
+
+/// Sleeps for a millisecond to a second, each decade as often, unless it is done.
+fn pause(random: &mut fastrand::Rng, done: &AtomicBool) {
+    let exponent = random.f64() * 3.0;
+    let mut rest = Duration::from_secs_f64(10f64.powf(exponent) / 1e3);
+    while !rest.is_zero() && !done.load(Ordering::Relaxed) {
+        let part = rest.min(Duration::from_millis(20));
+        std::thread::sleep(part);
+        rest -= part;
+    }
 }
 
 /// The largest relative difference of two numbers at the same place of two texts; infinite where anything

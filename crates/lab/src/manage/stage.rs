@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use corewise_abi::VERSION;
-use corewise_abi::message::{Join, Placement, Wants};
+use corewise_abi::message::{Join, Placement, ToManager, ToProgram, Wants};
+use corewise_wire::Channel;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
@@ -103,11 +104,25 @@ impl Manager {
         })
     }
 
+    /// Sets a program's claim by hand, as `corewise claim` does. False where the program is not there any more.
+    ///
+    /// # Errors
+    /// If the manager cannot be talked to.
+    pub fn set_claim(&self, pid: i32, threads: u32, cpus: Vec<u32>) -> Result<bool> {
+        let socket = self.folder.path().join("manager.sock");
+        let channel = Channel::connect_within(&socket, PATIENCE)?;
+        channel.send(&ToManager::Override { pid, threads, cpus }, &[])?;
+        match channel.receive_within::<ToProgram>(PATIENCE)?.message {
+            ToProgram::Done => Ok(true),
+            _ => Ok(false),
+        }
+    }
+
     fn wait_until_it_listens(&mut self) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         let socket = self.folder.path().join("manager.sock");
         loop {
-            if corewise_wire::Channel::connect(&socket).is_ok() {
+            if Channel::connect(&socket).is_ok() {
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
