@@ -6,15 +6,16 @@
 //! one after the other, but take turns, a few runs each, and only their ratio counts.
 //!
 //! **The approach.** A region begins with all threads that it may have. The best so far is compared with its
-//! half, then with what is next ([`order`]), by a sequential test ([`compare`]): a number that is clearly slower
+//! half, then with what is next (`order`), by a sequential test (`compare`): a number that is clearly slower
 //! is left after milliseconds, numbers that are as good as equal may take longer, since they cost nothing. Fewer
-//! threads win where more are not worth [`WORTH`]. What was found is kept, and compared with its neighbours
+//! threads win where more are not worth `WORTH`. What was found is kept, and compared with its neighbours
 //! again from time to time, ever more seldom; sooner where the region's time has moved far from what it was, or
 //! more threads may be had.
 //!
-//! **What it may cost.** The time that slower numbers have lost is bounded by [`BUDGET`] of the time since the
-//! beginning and [`ADVANCE_NS`]: beyond it no comparison begins. Regions of which a single run could lose much wait until there is
-//! room; the largest ones come first. Regions that take a small part of the program's time are left alone.
+//! **What it may cost.** The time that slower numbers have lost is bounded by `BUDGET` of the time since the
+//! beginning and `ADVANCE_NS`: beyond it no comparison begins. Regions of which a single run could lose much wait
+//! until there is room; the largest ones come first. Regions that take a small part of the program's time are left
+//! alone.
 //!
 //! Sources: the oversubscription of the MSEPT proceedings (2012) asks for a number for each phase of a program;
 //! Thread Reinforcer (Pusukuri, Gupta, Bhuyan 2011) for one that is found while it runs. Trying halves first
