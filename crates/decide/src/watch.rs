@@ -248,8 +248,8 @@ impl Watch {
                 let now = landmark(program);
                 match (goal.regions, now.regions) {
                     (Some(regions), Some(entered)) if regions > 0 => {
-                        let most = goal.cpu_ns as f64 * SAME_CPU_TIME;
-                        entered >= regions && now.cpu_ns as f64 >= most
+                        let least = goal.cpu_ns as f64 * SAME_CPU_TIME;
+                        entered >= regions && now.cpu_ns as f64 >= least
                     }
                     _ => now.cpu_ns >= goal.cpu_ns,
                 }
