@@ -104,6 +104,15 @@ pub struct Waited {
     pub waits: u64,
 }
 
+impl core::iter::Sum for Waited {
+    fn sum<I: Iterator<Item = Waited>>(all: I) -> Waited {
+        all.fold(Waited::default(), |sum, one| Waited {
+            ns: sum.ns.saturating_add(one.ns),
+            waits: sum.waits.saturating_add(one.waits),
+        })
+    }
+}
+
 /// A place in a file that called, and what was waited there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called {

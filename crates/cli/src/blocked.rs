@@ -3,7 +3,7 @@
 use corewise_machine::Root;
 use corewise_machine::sensors::sensors;
 use corewise_wire::LocksReader;
-use corewise_wire::abi::locks::Kind;
+use corewise_wire::abi::locks::{Kind, Waited};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
@@ -31,12 +31,11 @@ fn counted(program: &Value) -> Option<Value> {
         return None;
     }
     let totals = Kind::ALL.map(|kind| page.total(kind));
-    let ns: u64 = totals.iter().map(|total| total.ns).sum();
-    let waits: u64 = totals.iter().map(|total| total.waits).sum();
+    let all: Waited = totals.into_iter().sum();
     Some(json!({
         "by": "adapter",
-        "seconds": ns as f64 / 1e9,
-        "waits": waits,
+        "seconds": all.ns as f64 / 1e9,
+        "waits": all.waits,
         "blocked_now": page.blocked_now(),
     }))
 }

@@ -27,6 +27,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("the adapters are for 64-bit Linux");
 
+mod clock;
 #[cfg(target_arch = "x86_64")]
 mod entry;
 mod follower;

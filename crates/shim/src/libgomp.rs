@@ -11,6 +11,7 @@
 //! Reference: REEact (Wang et al.), section 3: adapting the number of threads; libgomp's ABI is that of
 //! GCC 4.9 to 15 (`libgomp.map`, versions GOMP_1.0 to GOMP_5.0).
 
+use crate::clock::now_ns;
 use crate::link;
 use crate::listed::may_change;
 use crate::objects::{Object, Objects};
@@ -118,19 +119,6 @@ pub(crate) extern "C" fn region_ends(timing: *const Timing) {
         let time = now_ns().saturating_sub(timing.began_ns);
         region.add(timing.run, timing.asked, time);
     }
-}
-
-/// The monotonic clock, in nanoseconds; some 20 ns without a system call.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: it writes the struct.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(now.tv_nsec as u64)
 }
 
 /// A region begins: `body` is the function that its threads will run, `demanded` the number of threads

@@ -25,6 +25,7 @@ mod entry;
 mod threads;
 mod versions;
 
+use crate::clock::now_ns;
 use crate::link;
 use crate::loaded::Library;
 use corewise_abi::locks::{Kind, LocksPage};
@@ -278,17 +279,4 @@ fn end(wait: *const Wait, waited: bool) {
         let ns = now_ns().saturating_sub(wait.began_ns);
         page.add(*kind, wait.caller as usize, ns);
     }
-}
-
-/// The monotonic clock, in nanoseconds; some 20 ns without a system call.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: it writes the struct.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    (now.tv_sec as u64)
-        .wrapping_mul(1_000_000_000)
-        .wrapping_add(now.tv_nsec as u64)
 }

@@ -28,7 +28,7 @@ pub use error::Error;
 pub use folder::{Folder, System};
 pub use join::{Answer, Joined, Joining, Welcomed, connect, join};
 pub use link::Link;
-pub use locks::LocksReader;
+pub use locks::{LocksReader, is_gone};
 pub use pages::{ClaimReader, ClaimWriter, ProgressReader, ProgressWriter};
 
 pub use corewise_abi as abi;

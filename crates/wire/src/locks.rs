@@ -42,14 +42,19 @@ impl LocksReader {
 
     /// How many threads of processes that still live are blocked now.
     pub fn blocked_now(&self) -> u64 {
-        let lives =
-            |pid| Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH));
         let taken = self.reports.taken();
-        let living = taken.filter(|report| lives(report.pid.load(Ordering::Relaxed)));
+        let living = taken.filter(|report| !is_gone(report.pid.load(Ordering::Relaxed)));
         living
             .map(|report| u64::from(report.blocked.load(Ordering::Relaxed)))
             .sum()
     }
+}
+
+/// Whether no process has that number any more; one that is no number of a process, as a program may have written
+/// it into its page, is of none.
+pub fn is_gone(pid: i32) -> bool {
+    let named = (pid > 0).then(|| Pid::from_raw(pid)).flatten();
+    named.is_none_or(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// Maps a page that is a file of another process, if it is still the one that it was.

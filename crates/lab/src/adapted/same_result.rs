@@ -133,9 +133,7 @@ struct Seen {
 fn flipped(context: &Context, program: &Program) -> Result<Seen> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("out");
-    let job = job(context, program, &out)?;
-    let expected =
-        output(&job, &out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
+    let (job, expected) = unmanaged(context, program, &out)?;
     let mut seen = Seen::default();
     for round in 0..context.rounds(100, 5) {
         let led = Led::new(context)?;
@@ -192,9 +190,7 @@ impl Seen {
 fn flipped_from_outside(context: &Context, program: &Program) -> Result<Seen> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("out");
-    let job = job(context, program, &out)?;
-    let expected =
-        output(&job, &out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
+    let (job, expected) = unmanaged(context, program, &out)?;
     let manager = Manager::start(context, "balanced")?;
     let corewise = Corewise::new(context)?;
     let summary = folder.path().join("summary.json");
@@ -257,6 +253,14 @@ fn set_by_hand(manager: &Manager, done: &AtomicBool, seed: u64) -> Result<Set> {
         pause(&mut random, done);
     }
     Ok(count)
+}
+
+/// The program as a job, and what it gives unmanaged.
+fn unmanaged(context: &Context, program: &Program, out: &Path) -> Result<(Job, Vec<u8>)> {
+    let job = job(context, program, out)?;
+    let expected =
+        output(&job, out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
+    Ok((job, expected))
 }
 
 fn job(context: &Context, program: &Program, out: &Path) -> Result<Job> {

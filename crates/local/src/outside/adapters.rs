@@ -7,8 +7,7 @@ use super::locks::Locks;
 use crate::live::{FoundRegion, Live};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{Placement, Wants};
-use corewise_wire::{Error, Link};
-use rustix::process::{Pid, test_kill_process};
+use corewise_wire::{Error, Link, is_gone};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -92,25 +91,21 @@ impl Adapters {
         told
     }
 
-    /// What came of it so far, but for the locks.
+    /// What came of it so far.
     fn followed(&self) -> Followed {
         let told = self.told();
-        let named = bits::NAMES
-            .iter()
-            .filter(|(bit, _)| told.adapters & bit != 0);
         Followed {
-            runtimes: named.map(|(_, name)| *name).collect(),
+            runtimes: told.runtimes(),
             occasions: told.occasions,
             shrunk: told.shrunk,
             demanded: told.demanded,
-            locks: None,
+            locks: self.locks(&told),
         }
     }
 
     /// Where threads were blocked, if that is counted.
-    fn locks(&self) -> Option<Locks> {
+    fn locks(&self, told: &Told) -> Option<Locks> {
         let page = self.link.locks();
-        let told = self.told();
         (self.counting && page.is_loaded()).then(|| Locks::read(page, told.created, told.ended))
     }
 
@@ -160,14 +155,11 @@ impl Follower for Adapters {
     }
 
     fn names(&self) -> Vec<&'static str> {
-        self.followed().runtimes
+        self.told().runtimes()
     }
 
     fn tell(&self, managed: &mut Managed) {
-        managed.followed = Some(Followed {
-            locks: self.locks(),
-            ..self.followed()
-        });
+        managed.followed = Some(self.followed());
     }
 }
 
@@ -183,6 +175,12 @@ struct Told {
 }
 
 impl Told {
+    fn runtimes(&self) -> Vec<&'static str> {
+        let named = bits::NAMES.iter();
+        let named = named.filter(|(bit, _)| self.adapters & bit != 0);
+        named.map(|(_, name)| *name).collect()
+    }
+
     fn add(&mut self, report: &Report) {
         self.adapters |= report.adapters.load(Ordering::Relaxed);
         self.occasions += report.occasions.load(Ordering::Relaxed);
@@ -190,16 +188,6 @@ impl Told {
         self.demanded += report.demanded.load(Ordering::Relaxed);
         self.created += u64::from(report.created.load(Ordering::Relaxed));
         self.ended += u64::from(report.ended.load(Ordering::Relaxed));
-    }
-}
-
-/// Whether no process has that number any more.
-fn is_gone(pid: i32) -> bool {
-    match Pid::from_raw(pid) {
-        Some(pid) if pid.as_raw_nonzero().get() > 0 => {
-            test_kill_process(pid) == Err(rustix::io::Errno::SRCH)
-        }
-        _ => true,
     }
 }
 

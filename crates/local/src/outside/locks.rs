@@ -4,7 +4,7 @@
 //! The page is written by the program, which may write anything: what is in it is only shown. The files that it
 //! names are opened with the rights of whoever asked for the run, and read only where they are regular files.
 
-use corewise_abi::locks::{Called, Kind, LocksPage, PATH_BYTES};
+use corewise_abi::locks::{Called, Kind, LocksPage, PATH_BYTES, Waited};
 use object::{Object, ObjectSymbol, ReadCache, SymbolKind};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -78,6 +78,7 @@ impl Locks {
     /// What a page says. Costs some milliseconds for each file with long tables of symbols.
     pub(super) fn read(page: &LocksPage, created: u64, ended: u64) -> Locks {
         let totals = Kind::ALL.map(|kind| (kind, page.total(kind)));
+        let all: Waited = totals.iter().map(|(_, total)| *total).sum();
         let kinds = totals.iter().filter(|(_, total)| total.waits > 0);
         let mut called: Vec<Called> = page.callers().collect();
         called.sort_by_key(|called| std::cmp::Reverse(called.waited.ns));
@@ -87,8 +88,8 @@ impl Locks {
             shown(&String::from_utf8_lossy(&name[..end]))
         };
         Locks {
-            ns: totals.iter().map(|(_, total)| total.ns).sum(),
-            waits: totals.iter().map(|(_, total)| total.waits).sum(),
+            ns: all.ns,
+            waits: all.waits,
             kinds: kinds
                 .map(|(kind, total)| (kind.name(), Time::of(total)))
                 .collect(),
@@ -103,7 +104,7 @@ impl Locks {
 }
 
 impl Time {
-    fn of(waited: &corewise_abi::locks::Waited) -> Time {
+    fn of(waited: &Waited) -> Time {
         Time {
             ns: waited.ns,
             waits: waited.waits,

@@ -9,7 +9,7 @@
 //! functions have up to four arguments, integers and pointers only; `rax`, `r10` and `r11` are free.
 
 use super::threads::{begins as thread_begins, creation, named};
-use super::{COUNT, COUNTING, FUNCTIONS, REAL, Wait, begins, ends, real, real_for, unwound};
+use super::{COUNT, COUNTING, FUNCTIONS, REAL, Wait, begins, ends, real_for, unwound};
 use libc::{c_int, c_void};
 use std::arch::naked_asm;
 
@@ -88,37 +88,6 @@ unsafe extern "C" fn personality(
     CONTINUE
 }
 
-/// Goes on to the real function of the number in `eax`, which has not been called before.
-#[unsafe(naked)]
-unsafe extern "C" fn first() {
-    naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        "push rsi",
-        "push rdx",
-        "push rcx",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 40",
-        "mov edi, eax",
-        "call {real}",
-        "add rsp, 8",
-        "pop rcx",
-        "pop rdx",
-        "pop rsi",
-        "pop rdi",
-        ".cfi_adjust_cfa_offset -40",
-        "test rax, rax",
-        "jz 2f",
-        "jmp rax",
-        "2:",
-        "mov eax, {missing}",
-        "ret",
-        ".cfi_endproc",
-        real = sym real,
-        missing = const libc::ENOSYS,
-    )
-}
-
 /// Goes on to the real function of the number in `eax` that its caller means.
 #[unsafe(naked)]
 unsafe extern "C" fn meant() {
@@ -176,11 +145,11 @@ macro_rules! entries {
                 "jmp {timed}",
                 "4:",
                 concat!("mov eax, ", $number),
-                "jmp {first}",
+                "jmp {meant}",
                 counting = sym COUNTING,
                 real = sym REAL,
                 timed = sym timed,
-                first = sym first,
+                meant = sym meant,
             )
         }
     )*};
