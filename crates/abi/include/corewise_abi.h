@@ -37,6 +37,10 @@ extern "C" {
 /* CPUs that a claim page can name: 0 to this, exclusive. */
 #define COREWISE_MAX_CPUS 4096
 #define COREWISE_CPU_WORDS (COREWISE_MAX_CPUS / 64)
+/* Windows of one turn, at most. */
+#define COREWISE_MOST_WINDOWS 8
+/* `size` of a claim page at least. */
+#define COREWISE_CLAIM_BYTES 704
 
 /* `magic`: the characters CWcl and CWpr, read as a little-endian number. */
 #define COREWISE_CLAIM_MAGIC UINT32_C(0x6c635743)
@@ -71,7 +75,12 @@ struct corewise_claim_page {
     uint32_t words;             /* 136  how many of `cpus` may be other than zero */
     uint32_t reserved_cpus;     /* 140  zero */
     uint64_t cpus[COREWISE_CPU_WORDS]; /* 144  CPU n is bit n % 64 of word n / 64 */
-    uint64_t reserved_end[6];   /* 656  zero; the page so far ends at 704 */
+    uint32_t turn_sequence;     /* 656  odd while the fields below are being written */
+    uint32_t turn_windows;      /* 660  windows of the turn; 0: the program runs always */
+    uint64_t turn_epoch_ns;     /* 664  CLOCK_MONOTONIC; until then everything stays as it is */
+    uint64_t turn_period_ns;    /* 672  the windows come again so often */
+    uint64_t turn_window[COREWISE_MOST_WINDOWS][2]; /* 680  begin and end within the period */
+    uint64_t reserved_end[3];   /* 808  zero; the page so far ends at 832, and before turns at 704 */
 };
 
 /* The progress page. Its writer is the program, which writes fields with relaxed atomic stores. */
@@ -99,7 +108,12 @@ COREWISE_ASSERT_(offsetof(struct corewise_claim_page, sequence) == 128);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, cpus_generation) == 132);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, words) == 136);
 COREWISE_ASSERT_(offsetof(struct corewise_claim_page, cpus) == 144);
-COREWISE_ASSERT_(sizeof(struct corewise_claim_page) == 704);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, turn_sequence) == 656);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, turn_windows) == 660);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, turn_epoch_ns) == 664);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, turn_period_ns) == 672);
+COREWISE_ASSERT_(offsetof(struct corewise_claim_page, turn_window) == 680);
+COREWISE_ASSERT_(sizeof(struct corewise_claim_page) == 832);
 COREWISE_ASSERT_(offsetof(struct corewise_progress_page, progress) == 64);
 COREWISE_ASSERT_(offsetof(struct corewise_progress_page, team) == 72);
 COREWISE_ASSERT_(offsetof(struct corewise_progress_page, could_use) == 76);
@@ -113,7 +127,7 @@ static inline int corewise_abi_is_claim(const struct corewise_claim_page *page)
     if (__atomic_load_n(&page->header.magic, __ATOMIC_ACQUIRE) != COREWISE_CLAIM_MAGIC)
         return 0;
     return __atomic_load_n(&page->header.version, __ATOMIC_RELAXED) >= 1 &&
-           __atomic_load_n(&page->header.size, __ATOMIC_RELAXED) >= sizeof(*page);
+           __atomic_load_n(&page->header.size, __ATOMIC_RELAXED) >= COREWISE_CLAIM_BYTES;
 }
 
 /* The claim word: one load, about a nanosecond. Generations wrap around: compare for equality only.

@@ -2,6 +2,7 @@
 
 use crate::cpus::LockedCpus;
 use crate::sync::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use crate::turn::{LockedTurn, Turn};
 use crate::{PAGE_BYTES, PageHeader};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CWcl");
@@ -49,8 +50,13 @@ pub struct ClaimPage {
     wake: AtomicU32,
     _reserved_line: [AtomicU32; 13],
     cpus: LockedCpus,
+    turn: LockedTurn,
 }
 
+/// Length of the page before it had a turn: what a reader of claims cannot do without.
+const WITHOUT_TURN: usize = 704;
+
+const _: () = assert!(core::mem::offset_of!(ClaimPage, turn) <= WITHOUT_TURN);
 const _: () = assert!(size_of::<ClaimPage>() <= PAGE_BYTES);
 
 impl Default for ClaimPage {
@@ -72,7 +78,10 @@ impl ClaimPage {
             ("wake", core::mem::offset_of!(ClaimPage, wake)),
         ];
         let set = LockedCpus::LAYOUT.map(|(name, offset)| (name, cpus + offset));
-        PageHeader::LAYOUT.into_iter().chain(own).chain(set)
+        let turn = core::mem::offset_of!(ClaimPage, turn);
+        let turn = LockedTurn::LAYOUT.map(|(name, offset)| (name, turn + offset));
+        let lines = own.into_iter().chain(set).chain(turn);
+        PageHeader::LAYOUT.into_iter().chain(lines)
     }
 
     /// A page of zeroes in ordinary memory, as a mapped page is before [`ClaimPage::initialise`]: for
@@ -87,6 +96,7 @@ impl ClaimPage {
             wake: AtomicU32::new(0),
             _reserved_line: core::array::from_fn(|_| AtomicU32::new(0)),
             cpus: LockedCpus::new(),
+            turn: LockedTurn::new(),
         }
     }
 
@@ -100,7 +110,7 @@ impl ClaimPage {
     pub fn is_valid(&self) -> bool {
         self.header
             .read(MAGIC)
-            .is_some_and(|(version, size)| version >= 1 && usize::from(size) >= size_of::<Self>())
+            .is_some_and(|(version, size)| version >= 1 && usize::from(size) >= WITHOUT_TURN)
     }
 
     /// The process that keeps the claim, as its own PID namespace numbers it.
@@ -158,6 +168,17 @@ impl ClaimPage {
     /// then the claim does not bind. Costs a few nanoseconds.
     pub fn cpus(&self, into: &mut [u64]) -> Option<u32> {
         self.cpus.read(into)
+    }
+
+    /// When the program runs; `None`: always, as where no claim binds. Costs some 30 ns and an allocation.
+    pub fn turn(&self) -> Option<Turn> {
+        self.binding().and_then(|_| self.turn.read())
+    }
+
+    /// Says when the program runs (`None`: always). Readers look at it at the next grant: only the manager
+    /// may call this, and grants afterwards.
+    pub fn set_turn(&self, turn: Option<&Turn>) {
+        self.turn.write(turn);
     }
 
     /// Grants: writes the CPU set, then the claim word, then the futex word; gives the new

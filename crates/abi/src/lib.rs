@@ -8,6 +8,7 @@
 //!   manager: what follows the claim, and what it asked for.
 //! - [`regions`]: the regions page, beside it: how long each parallel region takes, and its number of threads.
 //! - [`locks`]: the locks page, beside it: how long threads were blocked, and who called.
+//! - [`turn`]: when a program runs that shares its CPUs by turns; on the claim page.
 //! - [`message`]: messages on the socket, for what is rare.
 //!
 //! Each is one page of shared memory (a memfd whose size is sealed, so that neither side can
@@ -27,6 +28,7 @@ pub mod progress;
 pub mod regions;
 pub mod reports;
 mod sync;
+pub mod turn;
 
 pub use header::PageHeader;
 

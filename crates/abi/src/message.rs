@@ -36,6 +36,9 @@ pub mod features {
     pub const AGAIN: u64 = 1 << 2;
     /// [`ToManager::Follows`](super::ToManager::Follows): a manager reads it.
     pub const FOLLOWS: u64 = 1 << 3;
+    /// [`ToManager::Gang`](super::ToManager::Gang): a manager reads it, and a program that says it keeps the
+    /// turns on its claim page.
+    pub const GANGS: u64 = 1 << 4;
 }
 
 /// Where a claim's CPUs should be.
@@ -77,6 +80,19 @@ pub struct Join {
     pub name: String,
     /// What it asks for at first.
     pub wants: Wants,
+}
+
+/// A program whose threads are to run at the same time, or not at all (a coscheduled set, or a part of one).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gang {
+    /// Programs of one user with the same name are one set: they run in the same slices. Empty: the program
+    /// is a set of its own. At most [`MAX_NAME`] bytes.
+    pub name: String,
+    /// CPUs of the set that its threads do not use stay idle in its slices, so that nothing interferes;
+    /// otherwise other sets may use them.
+    pub keeps_idle: bool,
+    /// Its share of the time against other sets, 1 to 10,000; 100 is usual.
+    pub weight: u32,
 }
 
 /// From a program, or a person, to the manager.
@@ -123,6 +139,9 @@ pub enum ToManager {
         /// Runtimes that it has, as far as that is known, and whose number of threads stays.
         stay: Vec<String>,
     },
+    /// The program is a gang from now on, `None`: no longer. It keeps the turns that its claim page tells.
+    /// Only sent to managers that welcomed with [`features::GANGS`].
+    Gang(Option<Gang>),
 }
 
 /// What the manager asks of a program.

@@ -1,9 +1,9 @@
 //! What include/corewise_abi.h says is what the pages are.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use corewise_abi::MAX_CPUS;
 use corewise_abi::claim::ClaimPage;
 use corewise_abi::progress::ProgressPage;
+use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -100,7 +100,7 @@ fn every_field_has_the_same_offset_in_cpp() {
 fn bytes_of(page: &ClaimPage) -> Vec<u8> {
     let start = std::ptr::from_ref(page).cast::<u8>();
     let last = ClaimPage::layout().map(|(_, at)| at).max().unwrap();
-    let used = last + MAX_CPUS as usize / 8;
+    let used = last + MOST_WINDOWS * size_of::<[u64; 2]>();
     #[allow(unsafe_code, reason = "a test that looks at the page's bytes")]
     // SAFETY: the page lives across the call, is longer than `used`, has no padding before there, and
     // nobody writes it meanwhile.
@@ -113,13 +113,19 @@ fn c_reads_what_rust_has_granted() {
     let page = Box::new(ClaimPage::new());
     page.initialise(4711);
     page.grant(2, [0]);
+    let window = |begin_ns, end_ns| Window { begin_ns, end_ns };
+    page.set_turn(Some(&Turn {
+        epoch_ns: 5_000,
+        period_ns: 100,
+        windows: vec![window(10, 20), window(60, 90)],
+    }));
     page.grant(3, [1, 63, 64, 4095]);
     let bytes: Vec<String> = bytes_of(&page).iter().map(u8::to_string).collect();
     let source = format!(
         r#"#include "corewise_abi.h"
 #include <stdio.h>
 static const union {{
-    unsigned char bytes[704];
+    unsigned char bytes[832];
     struct corewise_claim_page page;
 }} given = {{ {{ {} }} }};
 int main(void) {{
@@ -135,6 +141,10 @@ int main(void) {{
     for (unsigned cpu = 0; cpu < COREWISE_MAX_CPUS; cpu++)
         if (set[cpu / 64] >> cpu % 64 & 1)
             printf("cpu %u\n", cpu);
+    printf("windows %u\n", (unsigned)given.page.turn_windows);
+    printf("epoch %u\n", (unsigned)given.page.turn_epoch_ns);
+    printf("period %u\n", (unsigned)given.page.turn_period_ns);
+    printf("second %u\n", (unsigned)given.page.turn_window[1][0]);
     return 0;
 }}
 "#,
@@ -151,5 +161,7 @@ int main(void) {{
     ];
     assert_eq!(lines[..5], said);
     let set = ["read 1", "of 2", "cpu 1", "cpu 63", "cpu 64", "cpu 4095"];
-    assert_eq!(lines[5..], set);
+    assert_eq!(lines[5..11], set);
+    let turn = ["windows 2", "epoch 5000", "period 100", "second 60"];
+    assert_eq!(lines[11..], turn);
 }

@@ -8,6 +8,8 @@
     reason = "the library's modules, of which this looks at a part"
 )]
 
+extern crate alloc;
+
 mod sync {
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::{
@@ -21,6 +23,8 @@ mod claim;
 mod cpus;
 #[path = "../src/header.rs"]
 mod header;
+#[path = "../src/turn.rs"]
+mod turn;
 
 use claim::{ClaimPage, State};
 use header::PageHeader;

@@ -224,6 +224,17 @@ fn happened(input: &Input) -> String {
             program,
             claim: None,
         } => format!("a person gives {program} back"),
+        Input::Gang {
+            program,
+            gang: Some(gang),
+        } => match gang.name.as_str() {
+            "" => format!("{program} is a gang"),
+            name => format!("{program} is of the gang {name}"),
+        },
+        Input::Gang {
+            program,
+            gang: None,
+        } => format!("{program} is no gang any longer"),
         Input::Failed { what, .. } => format!("failed: {what}"),
         Input::Policy(source) => format!("the policy {} begins", source.name),
     }
@@ -252,6 +263,20 @@ fn ordered(output: &Output) -> (String, String) {
                 Request::Shrink => "shrink",
             };
             (format!("{program} is asked to {what}"), reason.clone())
+        }
+        Output::Turn {
+            program,
+            turn,
+            reason,
+        } => {
+            let what = turn.as_ref().map_or("runs always".to_owned(), |turn| {
+                format!(
+                    "runs {:.1} of every {:.1} ms",
+                    turn.runs_ns() as f64 / 1e6,
+                    turn.period_ns as f64 / 1e6
+                )
+            });
+            (format!("{program}: {what}"), reason.clone())
         }
         Output::Act { action, reason } => (acted(action), reason.clone()),
         Output::Note(text) => (String::new(), text.clone()),

@@ -175,6 +175,8 @@ impl GlobalManager {
                 }
                 Some(Event::Overridden(*program))
             }
+            // When sets run is not the policy's affair.
+            Input::Gang { .. } => None,
             Input::Failed { what, .. } => Some(Event::Failed(what.clone())),
             Input::Policy(source) => match source.make() {
                 Ok(policy) => {

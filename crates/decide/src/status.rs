@@ -8,7 +8,7 @@ use crate::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use corewise_abi::message::{LocalRule, Placement, Request, Wants};
+pub use corewise_abi::message::{Gang, LocalRule, Placement, Request, Wants};
 
 /// A program under management, numbered by its world; never used twice in a manager's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

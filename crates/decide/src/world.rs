@@ -7,7 +7,8 @@ use crate::cpus::CpuSet;
 use crate::global::GlobalManager;
 use crate::policy::source::Source;
 use crate::reading::MachineReading;
-use crate::status::{Machine, ProgramId, Request, Wants};
+use crate::status::{Gang, Machine, ProgramId, Request, Wants};
+use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 
 /// What a program has used and said, at one moment.
@@ -124,6 +125,13 @@ pub enum Input {
         /// CPUs (empty: all) and threads.
         claim: Option<(CpuSet, u32)>,
     },
+    /// A program is a gang from now on; `None`: no longer.
+    Gang {
+        /// Which program.
+        program: ProgramId,
+        /// What it says of itself. Programs whose gangs have the same name, unless it is empty, are one set.
+        gang: Option<Gang>,
+    },
     /// An output could not be carried out.
     Failed {
         /// Whose output it was.
@@ -158,6 +166,15 @@ pub enum Output {
         request: u32,
         /// What.
         what: Request,
+        /// Why.
+        reason: String,
+    },
+    /// A program runs by turns from now on; `None`: always.
+    Turn {
+        /// Which program.
+        program: ProgramId,
+        /// When.
+        turn: Option<Turn>,
         /// Why.
         reason: String,
     },
@@ -271,7 +288,9 @@ impl Output {
     /// Which program it concerns.
     pub fn program(&self) -> Option<ProgramId> {
         match self {
-            Output::Grant { program, .. } | Output::Tell { program, .. } => Some(*program),
+            Output::Grant { program, .. }
+            | Output::Tell { program, .. }
+            | Output::Turn { program, .. } => Some(*program),
             Output::Act { action, .. } => Some(action.program()),
             Output::Note(_) => None,
         }

@@ -9,12 +9,15 @@ use crate::waiter::now_ns;
 use crate::world::{LinuxWorld, of_connection, of_process};
 use corewise_abi::VERSION;
 use corewise_abi::message::{
-    Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
+    Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
 };
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
 use std::os::fd::AsFd;
+
+/// The most that a gang can weigh.
+const MOST_WEIGHT: u32 = 10_000;
 
 /// Messages of one connection that are heard before the others have their turn.
 const AT_A_TURN: u32 = 16;
@@ -179,6 +182,16 @@ impl LinuxWorld<'_> {
                     });
                 }
             }
+            ToManager::Gang(gang) => {
+                let program = program?;
+                // Between users nobody takes more than the usual share for himself.
+                let most = match self.options.everyone && peer.uid != 0 {
+                    true => 100,
+                    false => MOST_WEIGHT,
+                };
+                let gang = gang.map(|gang| own(gang, peer.uid, most));
+                self.inputs.push(Input::Gang { program, gang });
+            }
             ToManager::Members(pids) => {
                 let managed = self.programs.get_mut(&program?);
                 if let Some(managed) = managed.filter(|managed| managed.itself) {
@@ -294,7 +307,7 @@ impl LinuxWorld<'_> {
         managed.rule = managed.rule.map(|_| rule);
         let welcome = ToProgram::Welcome {
             version: VERSION,
-            features: features::RULE | features::MEMBERS | features::FOLLOWS,
+            features: features::RULE | features::MEMBERS | features::FOLLOWS | features::GANGS,
             program: program.0,
             rule,
         };
@@ -381,6 +394,19 @@ fn names(said: Vec<String>) -> Vec<String> {
     short.take(MOST_NAMES).map(|name| printable(name)).collect()
 }
 
+/// A gang as it is decided on: programs of different users are never one set, whatever they call it.
+fn own(gang: Gang, uid: u32, most_weight: u32) -> Gang {
+    let name = match gang.name.is_empty() || gang.name.len() > MAX_NAME {
+        true => String::new(),
+        false => format!("{} of user {uid}", printable(&gang.name)),
+    };
+    Gang {
+        name,
+        weight: gang.weight.clamp(1, most_weight),
+        ..gang
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,6 +414,26 @@ mod tests {
     #[test]
     fn a_name_cannot_paint_on_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\nü"), "a?[2Jb?ü");
+    }
+
+    #[test]
+    fn a_gang_is_of_one_user_and_its_weight_within_bounds() {
+        let said = |name: &str| Gang {
+            name: name.to_owned(),
+            keeps_idle: true,
+            weight: 0,
+        };
+        assert_eq!(own(said("mpi"), 7, 100).name, "mpi of user 7");
+        assert_eq!(own(said("mpi"), 7, 100).weight, 1);
+        let heavy = Gang {
+            weight: 5_000,
+            ..said("")
+        };
+        assert_eq!(own(heavy.clone(), 7, 100).weight, 100);
+        assert_eq!(own(heavy, 0, MOST_WEIGHT).weight, 5_000);
+        assert_ne!(own(said("mpi"), 7, 100), own(said("mpi"), 8, 100));
+        assert_eq!(own(said(""), 7, 100).name, "");
+        assert_eq!(own(said(&"x".repeat(1_000)), 7, 100).name, "");
     }
 
     #[test]

@@ -386,6 +386,12 @@ impl World for LinuxWorld<'_> {
                 }
                 Ok(())
             }
+            Output::Turn { program, turn, .. } => {
+                if let Some(managed) = self.programs.get_mut(program) {
+                    managed.claim.set_turn(turn.as_ref());
+                }
+                Ok(())
+            }
             Output::Tell {
                 program,
                 request,

@@ -330,6 +330,7 @@ impl World for SimWorld<'_> {
                 Ok(())
             }
             Output::Act { action, .. } => self.act(action),
+            Output::Turn { program, .. } => Err(format!("{program} cannot run by turns here yet")),
             Output::Note(_) => Ok(()),
         }
     }

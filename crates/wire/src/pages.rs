@@ -2,8 +2,10 @@
 
 use crate::Error;
 use crate::mapped::{ForkMark, Mapped};
+use corewise_abi::MAX_CPUS;
 use corewise_abi::claim::ClaimPage;
 use corewise_abi::progress::ProgressPage;
+use corewise_abi::turn::Turn;
 use rustix::io::Errno;
 use rustix::thread::futex;
 use std::ops::Deref;
@@ -36,6 +38,19 @@ impl ClaimWriter {
         let generation = self.page.grant(threads, cpus);
         wake(&self.page);
         generation
+    }
+
+    /// Says when the program runs (`None`: always), and wakes those who sleep: what was granted is granted
+    /// anew. Costs what a grant does.
+    pub fn set_turn(&mut self, turn: Option<&Turn>) {
+        self.page.set_turn(turn);
+        let granted = self.page.granted();
+        let mut words = [0; MAX_CPUS as usize / 64];
+        // Before the first grant there is nothing to be granted anew, and nobody who waits.
+        if granted.generation != 0 && self.page.cpus(&mut words).is_some() {
+            let cpus = (0..MAX_CPUS).filter(|cpu| words[*cpu as usize / 64] >> (cpu % 64) & 1 == 1);
+            self.grant(granted.threads, cpus);
+        }
     }
 
     /// Says that the manager has ended, and wakes those who sleep: the claim binds no longer.

@@ -280,6 +280,13 @@ fn said(output: &Output) -> (String, String) {
             };
             (what.to_owned(), reason.clone())
         }
+        Output::Turn { turn, reason, .. } => {
+            let what = turn.as_ref().map_or("runs always".to_owned(), |turn| {
+                let share = turn.runs_ns() as f64 / turn.period_ns as f64;
+                format!("runs {:.0} % of the time, by turns", 100.0 * share)
+            });
+            (what, reason.clone())
+        }
         Output::Act { action, reason } => {
             let what = match action {
                 Action::Weight { weight, .. } => format!("weight {weight}"),
