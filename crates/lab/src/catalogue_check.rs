@@ -32,6 +32,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let names = catalogue
         .programs
         .iter()
+        .filter(|program| !program.fixed)
         .map(|program| program.name.as_str());
     for name in context.pick(&names.collect::<Vec<_>>()) {
         let program = catalogue.program(name)?;

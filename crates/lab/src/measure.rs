@@ -13,9 +13,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use corewise_machine::control::process::processes_below;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use wait4::Wait4;
 
 /// A command to measure.
@@ -146,8 +147,8 @@ impl Started {
         self.child.id()
     }
 
-    /// Waits for its end, or ends its process group when `timeout` (since its start) is over: with
-    /// SIGTERM, and two seconds later with SIGKILL.
+    /// Waits for its end, or ends its process group and all below it when `timeout` (since its start) is over:
+    /// with SIGTERM, and two seconds later with SIGKILL.
     pub fn finish(mut self, timeout: Duration) -> Result<Run> {
         let pid = Pid::from_child(&self.child);
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open failed")?;
@@ -158,7 +159,10 @@ impl Started {
                 break;
             }
             timed_out = true;
-            // An error means that it has just ended by itself.
+            // Those in sessions of their own are in no group of ours. Errors mean that they have just ended.
+            for below in processes_below(pid.as_raw_nonzero().get()) {
+                let _ = Pid::from_raw(below).map(|below| kill_process(below, signal));
+            }
             let _ = kill_process_group(pid, signal);
             limit = self.began.elapsed() + Duration::from_secs(2);
         }
@@ -256,7 +260,17 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_ended_with_its_children() {
-        let job = shell("sleep 1000 & echo $!; wait");
+        ends_with_its_children("sleep 1000 & echo $!; wait");
+    }
+
+    #[test]
+    fn also_with_those_in_sessions_of_their_own() {
+        ends_with_its_children("setsid --wait sh -c 'echo $$; exec sleep 1000'");
+    }
+
+    /// Runs a script that prints the number of one below it.
+    fn ends_with_its_children(script: &str) {
+        let job = shell(script);
         let run = job.output(Duration::from_millis(300)).unwrap();
         assert!(run.timed_out);
         assert!(run.wall_seconds < 500.0);

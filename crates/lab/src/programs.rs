@@ -43,6 +43,9 @@ pub struct Program {
     /// Whether a wait policy applies to it.
     #[serde(default)]
     pub waits: bool,
+    /// Whether its number of threads is its own affair.
+    #[serde(default)]
+    pub fixed: bool,
     input: Option<Input>,
     /// Where it comes from.
     pub source: String,
@@ -82,9 +85,11 @@ impl Catalogue {
         let file: File =
             toml::from_str(&text).with_context(|| format!("{} is wrong", path.display()))?;
         for program in &file.program {
-            if !program.has_placeholder() && program.variables.is_empty() {
+            if !program.has_placeholder() && program.variables.is_empty() && !program.fixed {
                 let name = &program.name;
-                bail!("program {name}: no {{threads}} in its command, and no variables");
+                bail!(
+                    "program {name}: no {{threads}} in its command, no variables, and not `fixed`"
+                );
             }
         }
         Ok(Catalogue {
@@ -109,7 +114,8 @@ impl Catalogue {
             let mut word = word
                 .replace("{threads}", threads)
                 .replace("{python}", &text(&self.root.join(".venv/bin/python")))
-                .replace("{py}", &text(&self.root.join("experiments/py")));
+                .replace("{py}", &text(&self.root.join("experiments/py")))
+                .replace("{inputs}", &text(&self.inputs));
             if word.contains("{input}") {
                 let wanted = program
                     .input
@@ -234,7 +240,12 @@ mod tests {
                 .iter()
                 .any(|word| word.to_string_lossy().contains('7'));
             let variables = job.variables.iter().filter(|(_, value)| value == "7");
-            assert_ne!(program.has_placeholder(), variables.count() > 0);
+            let ways = [
+                program.has_placeholder(),
+                variables.count() > 0,
+                program.fixed,
+            ];
+            assert_eq!(ways.iter().filter(|way| **way).count(), 1, "{job:?}");
             assert!(!program.has_placeholder() || in_arguments, "{job:?}");
             assert!(!job.text().contains('{'), "{}", job.text());
             let template = catalogue.template(program, 0.01).unwrap();
