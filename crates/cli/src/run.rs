@@ -9,6 +9,7 @@ use crate::output::{self, ProbeLines};
 use anyhow::Result;
 use clap::Args;
 use corewise_decide::setting::Setting;
+use corewise_launch::adapters::Plan;
 use corewise_launch::run::RunOptions;
 use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
@@ -82,10 +83,19 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let mut lines = ProbeLines::new();
     let mut fixed = None;
     let mut warnings = Vec::new();
+    let environment = Surroundings::of_this_process(Vec::new()).environment;
+    // Within another's program, what that one has loaded follows already.
+    let unmanaged = joining::unmanaged(args.alone);
+    let led = unmanaged.is_none() || (args.live || args.locks) && !joining::is_within_another();
+    let follows =
+        |plan: &Plan| plan.preload.is_some() && building.is_none() && led && !args.no_adapters;
     let advised = if args.fresh && !args.live {
         advisor.tune_or_rule(&mut lines)
     } else {
-        advisor.advise(&mut lines)
+        advisor.advise(&mut lines, &|detected| {
+            let plan = crate::adapters::plan(detected, &environment, args.locks);
+            unmanaged.is_none() && follows(&plan) && plan.all_follow()
+        })
     };
     lines.finish();
     let advice = match advised {
@@ -110,12 +120,8 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         Err(AdviseError::Untuned) => None,
         Err(error) => return Err(error.into()),
     };
-    let environment = Surroundings::of_this_process(Vec::new()).environment;
     let plan = crate::adapters::plan(advisor.detected(), &environment, args.locks);
-    // Within another's program, what that one has loaded follows already.
-    let unmanaged = joining::unmanaged(args.alone);
-    let led = unmanaged.is_none() || (args.live || args.locks) && !joining::is_within_another();
-    let follows = plan.preload.is_some() && building.is_none() && led && !args.no_adapters;
+    let follows = follows(&plan);
     if args.live && !follows {
         warnings.push(format!("its regions are not searched: {}", plan.why));
     }

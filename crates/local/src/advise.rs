@@ -227,16 +227,29 @@ impl Advisor {
     /// The result of a past search, if there is one that fits.
     pub fn recall(&mut self) -> Option<Advice> {
         let record = self.memory.recall()?;
+        // It was found beside neighbours of our own scheduling group, perhaps.
+        let most = self.space().most_by_group().unwrap_or(u32::MAX);
+        let advice = self.recalled(record)?;
+        (advice.choice.setting.threads <= most).then_some(advice)
+    }
+
+    /// What was found on the idle machine, for a program that `follows` its claim while it runs: what others
+    /// leave to it is then told by the claim, from moment to moment, and a search beside them would only find
+    /// out what they leave now.
+    fn recall_from_idle(&mut self, follows: &dyn Fn(&Detected) -> bool) -> Option<Advice> {
+        let record = self.memory.recall_from_idle()?;
+        if !follows(record.detected.as_ref().unwrap_or(&self.detected)) {
+            return None;
+        }
+        self.recalled(record)
+    }
+
+    fn recalled(&mut self, record: Record) -> Option<Advice> {
         let setting = record.setting();
         let space = self.space();
         let in_range = |n| (space.min..=space.max).contains(&n);
         // Thread Reinforcer's range is of totals.
         let fits = in_range(setting.threads) || in_range(space.convert.total_for(setting.threads));
-        // It was found beside neighbours of our own scheduling group, perhaps.
-        let fits = fits
-            && space
-                .most_by_group()
-                .is_none_or(|most| setting.threads <= most);
         if record.algorithm != self.request.algorithm.name() || !fits {
             return None;
         }
@@ -294,14 +307,20 @@ impl Advisor {
         })
     }
 
-    /// Recalls, else searches, else goes by rule: `run` always has something to go by.
+    /// Recalls, else searches, else goes by rule: `run` always has something to go by. `follows` says whether
+    /// a program with these runtimes will follow a claim while it runs.
     ///
     /// # Errors
     /// When the program fails in its first probe, the user's own settings leave nothing to choose, or
     /// what was typed cannot be used.
-    pub fn advise(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
+    pub fn advise(
+        &mut self,
+        progress: &mut dyn Progress,
+        follows: &dyn Fn(&Detected) -> bool,
+    ) -> Result<Advice, AdviseError> {
         self.check_free()?;
-        match self.recall() {
+        let recalled = self.recall().or_else(|| self.recall_from_idle(follows));
+        match recalled {
             Some(recalled) => Ok(recalled),
             None => self.tune_or_rule(progress),
         }

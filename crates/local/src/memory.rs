@@ -95,7 +95,21 @@ impl Memory {
 
     /// The result for exactly the key.
     pub(crate) fn recall(&mut self) -> Option<Record> {
-        match self.history.as_ref()?.recall(self.key.as_ref()?) {
+        let key = self.key.clone()?;
+        self.recall_for(&key)
+    }
+
+    /// The result for the same on the idle machine.
+    pub(crate) fn recall_from_idle(&mut self) -> Option<Record> {
+        let key = Key {
+            load_class: 0,
+            ..self.key.clone()?
+        };
+        self.recall_for(&key)
+    }
+
+    fn recall_for(&mut self, key: &Key) -> Option<Record> {
+        match self.history.as_ref()?.recall(key) {
             Ok(record) => record,
             Err(error) => {
                 self.warn(format!("past results cannot be read: {error}"));
@@ -259,5 +273,38 @@ mod tests {
             StopReason::NeverParallel
         );
         assert_eq!(stop_from("from another version"), StopReason::Bounded);
+    }
+
+    #[test]
+    fn what_was_found_on_the_idle_machine_is_recalled_apart_from_what_fits_the_load() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, "x").unwrap();
+        let idle = Key {
+            program: ProgramKey::of(&program, None).unwrap(),
+            shape: "-n 1".to_owned(),
+            size_class: 3,
+            machine: MachineKey::new("a model", 2, 2.0),
+            load_class: 0,
+            objective: "speed".to_owned(),
+        };
+        let mut history = History::open(&folder.path().join("history")).unwrap();
+        let found = Record {
+            chosen_threads: 2,
+            ..Record::default()
+        };
+        history.remember(&idle, &found).unwrap();
+        let mut memory = Memory {
+            history: Some(history),
+            key: Some(Key {
+                load_class: 1,
+                ..idle
+            }),
+            warnings: Vec::new(),
+        };
+        assert_eq!(memory.recall(), None);
+        let recalled = memory.recall_from_idle().unwrap();
+        assert_eq!(recalled.chosen_threads, 2);
+        assert!(memory.warnings.is_empty());
     }
 }
