@@ -51,13 +51,14 @@ impl Led {
 }
 
 /// Compiles a file of `experiments/c` with OpenMP into `folder`.
-fn compiled(context: &Context, name: &str, folder: &Path) -> Result<PathBuf> {
+pub(crate) fn compiled(context: &Context, name: &str, folder: &Path) -> Result<PathBuf> {
     let source = context.root.join("experiments/c").join(name);
     let program = folder.join(name.trim_end_matches(".c"));
     let status = Command::new("cc")
         .args(["-O2", "-fopenmp", "-o"])
         .arg(&program)
         .arg(&source)
+        .arg("-lm")
         .status()
         .context("there is no C compiler `cc` (scripts/setup)")?;
     if !status.success() {

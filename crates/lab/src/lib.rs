@@ -9,6 +9,7 @@ pub mod cells;
 pub mod cgroup;
 pub mod corewise;
 pub mod experiment;
+pub mod gang;
 pub mod inputs;
 pub mod load;
 pub mod made;
@@ -114,6 +115,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "co-run",
         about: "pairs of real programs side by side under a manager, against plain Linux",
         run: adapted::co_run::run,
+    },
+    Experiment {
+        name: "gang-pairs",
+        about: "copies of programs whose threads need each other, by turns, against plain Linux and bin packing",
+        run: gang::pairs::run,
     },
     Experiment {
         name: "live-tuning",

@@ -1,0 +1,4 @@
+//! The experiments about gangs: programs whose threads need each other, and run by turns.
+
+pub mod copies;
+pub mod pairs;

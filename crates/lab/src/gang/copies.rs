@@ -1,0 +1,296 @@
+//! Copies of one program side by side, with as many threads each as there are CPUs: how long each takes, and how
+//! evenly they come on.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use corewise_machine::control::process::processes_below;
+
+use crate::adapted::compiled;
+use crate::experiment::Context;
+use crate::load::{allowed_cpus, run_ns};
+use crate::measure::Job;
+
+/// No run takes longer; one that does is ended, and counts as one that took so long.
+pub const LONGEST: Duration = Duration::from_secs(60);
+
+/// Progress is read so often.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A program of the experiments about gangs.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What `--only` takes.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub about: &'static str,
+    /// Whether it is one for which the paper's measure has a bar.
+    pub needs_its_threads: bool,
+    /// Whether its progress is counted in a file.
+    counts: bool,
+    words: Vec<String>,
+    variables: Vec<(&'static str, String)>,
+}
+
+/// The programs, with those that are made compiled into `folder`. Each runs some two seconds alone.
+pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
+    let made = compiled(context, "gangs.c", folder)?;
+    let made = made.to_string_lossy().into_owned();
+    let cpus = allowed_cpus()?.len().to_string();
+    let kernel = |name, about, kernel: &str, wait: &str, rounds: u32| Program {
+        name,
+        about,
+        needs_its_threads: true,
+        counts: true,
+        words: vec![made.clone(), kernel.to_owned(), rounds.to_string()],
+        variables: vec![
+            ("OMP_NUM_THREADS", cpus.clone()),
+            ("OMP_WAIT_POLICY", wait.to_owned()),
+        ],
+    };
+    Ok(vec![
+        Program {
+            name: "spin",
+            about: "threads that meet at a spinning barrier",
+            needs_its_threads: true,
+            counts: true,
+            words: vec![
+                made.clone(),
+                "spin".to_owned(),
+                cpus.clone(),
+                "300000".to_owned(),
+            ],
+            variables: Vec::new(),
+        },
+        kernel(
+            "cg-active",
+            "conjugate gradients on OpenMP, active waiting",
+            "cg",
+            "active",
+            200_000,
+        ),
+        kernel(
+            "cg-passive",
+            "conjugate gradients on OpenMP, passive waiting",
+            "cg",
+            "passive",
+            15_000,
+        ),
+        kernel(
+            "mg-active",
+            "stencil on OpenMP, active waiting",
+            "mg",
+            "active",
+            16_000,
+        ),
+        kernel(
+            "mg-passive",
+            "stencil on OpenMP, passive waiting",
+            "mg",
+            "passive",
+            6_000,
+        ),
+        Program {
+            name: "imagemagick",
+            about: "Debian's ImageMagick (libgomp)",
+            needs_its_threads: false,
+            counts: false,
+            words: [
+                "convert",
+                "-size",
+                "900x600",
+                "-seed",
+                "1",
+                "plasma:red-blue",
+                "-blur",
+                "0x9",
+                "-resize",
+                "150%",
+                "-sharpen",
+                "0x3",
+                "null:",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            variables: vec![("OMP_NUM_THREADS", cpus.clone())],
+        },
+    ])
+}
+
+impl Program {
+    /// A copy of it, which counts its progress in `progress`.
+    fn job(&self, progress: &Path) -> Job {
+        let mut job = Job::new(self.words.clone());
+        for (name, value) in &self.variables {
+            job = job.with(name, value.clone());
+        }
+        match self.counts {
+            true => job.with("GANGS_PROGRESS", progress.to_string_lossy()),
+            false => job,
+        }
+    }
+}
+
+/// What became of copies that were started together.
+#[derive(Clone, Debug, Default)]
+pub struct Ran {
+    /// How long each took, in seconds.
+    pub seconds: Vec<f64>,
+    /// For each whole second in which all ran: the largest progress less the smallest, over the mean.
+    pub unevenness: Vec<f64>,
+}
+
+impl Ran {
+    /// The mean of the copies' times, in seconds.
+    pub fn mean(&self) -> f64 {
+        self.seconds.iter().sum::<f64>() / self.seconds.len().max(1) as f64
+    }
+
+    /// Copies that were ended at the limit.
+    pub fn cut(&self) -> usize {
+        let limit = LONGEST.as_secs_f64();
+        self.seconds.iter().filter(|s| **s >= limit).count()
+    }
+}
+
+/// Runs `copies` of a program at once; `wrap` says how a copy's job is started.
+pub fn run(
+    program: &Program,
+    copies: usize,
+    folder: &Path,
+    wrap: &dyn Fn(Job) -> Job,
+) -> Result<Ran> {
+    let files: Vec<PathBuf> = (0..copies)
+        .map(|copy| folder.join(format!("progress-{copy}")))
+        .collect();
+    let jobs: Vec<Job> = files
+        .iter()
+        .map(|file| {
+            // What an earlier copy has counted is not this one's.
+            let _ = std::fs::remove_file(file);
+            wrap(program.job(file))
+        })
+        .collect();
+    let started = jobs
+        .iter()
+        .map(|job| job.start(false))
+        .collect::<Result<Vec<_>>>()?;
+    let pids: Vec<i32> = started
+        .iter()
+        .map(|s| i32::try_from(s.pid()).unwrap_or(0))
+        .collect();
+    let running = std::sync::atomic::AtomicUsize::new(copies);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let all_run = || running.load(std::sync::atomic::Ordering::Relaxed) == copies;
+            let progress = || -> Vec<f64> {
+                let of = |(file, pid): (&PathBuf, &i32)| match program.counts {
+                    true => counted(file),
+                    false => cpu_seconds(*pid),
+                };
+                files.iter().zip(&pids).map(of).collect()
+            };
+            watch(&all_run, &progress)
+        });
+        let waiting: Vec<_> = started
+            .into_iter()
+            .zip(&jobs)
+            .map(|(started, job)| {
+                let running = &running;
+                scope.spawn(move || -> Result<f64> {
+                    let run = started.finish(LONGEST);
+                    running.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                    let run = run?;
+                    match run.timed_out {
+                        true => Ok(LONGEST.as_secs_f64()),
+                        false => run.success(job).map(|run| run.wall_seconds),
+                    }
+                })
+            })
+            .collect();
+        let seconds = waiting
+            .into_iter()
+            .map(|thread| thread.join().ok().context("a thread failed")?)
+            .collect::<Result<Vec<_>>>()?;
+        let unevenness = watcher.join().ok().context("a thread failed")?;
+        Ok(Ran {
+            seconds,
+            unevenness,
+        })
+    })
+}
+
+/// Reads progress every second as long as all run, and compares what each copy did in it.
+fn watch(all_run: &dyn Fn() -> bool, progress: &dyn Fn() -> Vec<f64>) -> Vec<f64> {
+    let mut unevenness = Vec::new();
+    let mut next = Instant::now() + SECOND;
+    let mut before: Option<Vec<f64>> = None;
+    while all_run() {
+        if Instant::now() < next {
+            std::thread::sleep(Duration::from_millis(1).min(next - Instant::now()));
+            continue;
+        }
+        next += SECOND;
+        let now = progress();
+        if !all_run() {
+            break;
+        }
+        // The first second has the programs' starts in it.
+        if let Some(before) = before.replace(now.clone()) {
+            unevenness.push(spread(&before, &now));
+        }
+    }
+    unevenness
+}
+
+/// The largest step less the smallest, over the mean; nothing done at all counts as even.
+fn spread(before: &[f64], now: &[f64]) -> f64 {
+    let steps: Vec<f64> = before.iter().zip(now).map(|(b, n)| n - b).collect();
+    let most = steps.iter().copied().fold(f64::MIN, f64::max);
+    let least = steps.iter().copied().fold(f64::MAX, f64::min);
+    let mean = steps.iter().sum::<f64>() / steps.len().max(1) as f64;
+    match mean > 0.0 {
+        true => (most - least) / mean,
+        false => 0.0,
+    }
+}
+
+/// The rounds that a copy has counted.
+fn counted(file: &Path) -> f64 {
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open(file).and_then(|file| file.read_exact_at(&mut bytes, 0));
+    match read {
+        Ok(()) => u64::from_ne_bytes(bytes) as f64,
+        Err(_) => 0.0,
+    }
+}
+
+/// CPU time of a process and all below it, in seconds.
+fn cpu_seconds(pid: i32) -> f64 {
+    let below = processes_below(pid).into_iter();
+    let threads = below.flat_map(|pid| {
+        corewise_machine::control::process::threads(pid)
+            .into_iter()
+            .map(move |tid| format!("/proc/{pid}/task/{tid}/schedstat"))
+    });
+    let ns: u64 = threads.filter_map(|path| run_ns(&path)).sum();
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_is_relative_to_what_was_done_on_average() {
+        assert!((spread(&[0.0, 10.0], &[90.0, 120.0]) - 0.2).abs() < 1e-9);
+        assert_eq!(spread(&[1.0, 1.0], &[1.0, 1.0]), 0.0);
+    }
+
+    #[test]
+    fn a_copy_that_has_not_counted_yet_has_done_nothing() {
+        assert_eq!(counted(Path::new("/nonexistent")), 0.0);
+    }
+}
