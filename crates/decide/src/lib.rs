@@ -12,9 +12,11 @@
 //! - [`global`]: the global manager's decisions: the status, the policy, and the checks between.
 //! - [`jobserver`]: how many tokens a build's jobserver keeps in circulation.
 //! - [`live`]: the number of threads of each parallel region, while the program runs.
+//! - [`gang`]: when coscheduled sets run.
 //! - [`world`]: what comes in and goes out, and the driver loop.
 
 pub mod cpus;
+pub mod gang;
 pub mod global;
 pub mod jobserver;
 pub mod live;

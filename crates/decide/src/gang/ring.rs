@@ -1,0 +1,169 @@
+//! One ring: sets that take turns with each other, directly or through others.
+
+use super::mask::Mask;
+use super::pack::{self, Item};
+use super::timing::{self, Period};
+use super::{Entry, SetId};
+use corewise_abi::turn::Turn;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A ring and its slots.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Ring {
+    /// Its sets, ascending.
+    pub(super) sets: Vec<SetId>,
+    /// Their CPUs.
+    pub(super) cpus: Mask,
+    /// Who runs together, as it was packed; empty: everyone at once.
+    slots: Vec<Vec<usize>>,
+    slices: Vec<u64>,
+}
+
+impl Ring {
+    /// How many slots its sets need.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Why its sets have the turns that they have.
+    pub(super) fn reason(&self) -> String {
+        match (self.sets.len(), self.slots.len()) {
+            (1, _) => "no other set wants its CPUs".to_owned(),
+            (sets, 0) => format!(
+                "all {sets} sets on CPUs {} fit side by side",
+                self.cpus.cpus()
+            ),
+            (sets, slots) => {
+                let ms = self.slices.iter().sum::<u64>() as f64 / 1e6;
+                let cpus = self.cpus.cpus();
+                format!("{sets} sets on CPUs {cpus} take turns: {slots} slots in {ms:.1} ms")
+            }
+        }
+    }
+
+    /// A ring's slots, for sets that are in the order of `self.sets`.
+    fn pack(&mut self, sets: &[&Entry], switch_cost_ns: u64) {
+        let (items, cpus) = items(sets);
+        let slots = pack::pack(&items, cpus);
+        if slots.members.len() < 2 {
+            self.slots.clear();
+            self.slices.clear();
+            return;
+        }
+        self.slices = timing::slices(&slots, switch_cost_ns);
+        self.slots = slots.members;
+        // They come round and round: one way of writing that down, so that the same slots are seen to be so.
+        let first = (0..self.slots.len()).min_by_key(|&slot| &self.slots[slot]);
+        self.slots.rotate_left(first.unwrap_or(0));
+        self.slices.rotate_left(first.unwrap_or(0));
+    }
+
+    /// Whether its turns are those of another ring.
+    fn same_turns(&self, other: &Ring) -> bool {
+        self.sets == other.sets && self.slots == other.slots && self.slices == other.slices
+    }
+}
+
+/// Packs the sets of one ring; the turn that each has from `epoch_ns` on, in their order. `None`: as before,
+/// when the sets had the turns of `before`. The slots begin with one of who has received the least by `served`.
+pub(super) fn plan(
+    ring: &mut Ring,
+    sets: &[&Entry],
+    before: Option<&Ring>,
+    served: &[u64],
+    epoch_ns: u64,
+    switch_cost_ns: u64,
+) -> Option<Vec<Option<Turn>>> {
+    ring.pack(sets, switch_cost_ns);
+    if before.is_some_and(|before| ring.same_turns(before)) {
+        return None;
+    }
+    if ring.slots.is_empty() {
+        return Some(vec![None; sets.len()]);
+    }
+    let least = |slot: &Vec<usize>| slot.iter().map(|&i| served[i]).min();
+    let first = (0..ring.slots.len()).min_by_key(|&slot| least(&ring.slots[slot]));
+    let first = first.unwrap_or(0);
+    let order = (first..ring.slots.len()).chain(0..first);
+    let period = Period::new(order.clone().map(|slot| ring.slices[slot]));
+    let mut runs: Vec<Vec<usize>> = vec![Vec::new(); sets.len()];
+    for (at, slot) in order.enumerate() {
+        for &i in &ring.slots[slot] {
+            runs[i].push(at);
+        }
+    }
+    Some(
+        runs.iter()
+            .map(|runs| period.turn(runs, epoch_ns))
+            .collect(),
+    )
+}
+
+/// The sets as they are packed, and the number of their CPUs. Those that few sets want come first.
+fn items(sets: &[&Entry]) -> (Vec<Item>, usize) {
+    let mut kinds: BTreeMap<&Mask, u32> = BTreeMap::new();
+    for set in sets {
+        *kinds.entry(&set.cpus).or_default() += 1;
+    }
+    let mut wanted: BTreeMap<u32, u32> = BTreeMap::new();
+    for (cpus, count) in &kinds {
+        for cpu in cpus.iter() {
+            *wanted.entry(cpu).or_default() += count;
+        }
+    }
+    let mut order: Vec<(u32, u32)> = wanted.iter().map(|(cpu, count)| (*count, *cpu)).collect();
+    order.sort_unstable();
+    let numbers: BTreeMap<u32, u32> = order.iter().map(|(_, cpu)| *cpu).zip(0..).collect();
+    let renumbered = |cpus: &Mask| -> Mask {
+        let numbers = cpus.iter().filter_map(|cpu| numbers.get(&cpu).copied());
+        numbers.collect()
+    };
+    let kinds: BTreeMap<&Mask, Mask> = kinds.keys().map(|cpus| (*cpus, renumbered(cpus))).collect();
+    let item = |set: &&Entry| Item {
+        cpus: kinds.get(&set.cpus).cloned().unwrap_or_default(),
+        needs: set.needs(),
+        weight: set.weight,
+    };
+    (sets.iter().map(item).collect(), order.len())
+}
+
+/// Parts of `sets` that share no CPU, even through others; each in ascending order, the parts in the order of
+/// their first sets. O(sets × words of a mask), and the number of parts.
+pub(super) fn parts(sets: &[(SetId, &Mask)]) -> Vec<Ring> {
+    // Sets with the same CPUs are one node; nodes are joined over CPUs.
+    let mut kinds: BTreeMap<&Mask, usize> = BTreeMap::new();
+    for (_, cpus) in sets {
+        let next = kinds.len();
+        kinds.entry(cpus).or_insert(next);
+    }
+    let mut parent: Vec<usize> = (0..kinds.len()).collect();
+    let mut owner: BTreeMap<u32, usize> = BTreeMap::new();
+    for (cpus, &kind) in &kinds {
+        for cpu in cpus.iter() {
+            let first = *owner.entry(cpu).or_insert(kind);
+            let (a, b) = (root(&mut parent, first), root(&mut parent, kind));
+            parent[a.max(b)] = a.min(b);
+        }
+    }
+    let mut rings: BTreeMap<usize, Ring> = BTreeMap::new();
+    for (cpus, &kind) in &kinds {
+        let ring = rings.entry(root(&mut parent, kind)).or_default();
+        ring.cpus.union(cpus);
+    }
+    for (id, cpus) in sets {
+        let kind = root(&mut parent, kinds.get(cpus).copied().unwrap_or(0));
+        if let Some(ring) = rings.get_mut(&kind) {
+            ring.sets.push(*id);
+        }
+    }
+    rings.into_values().collect()
+}
+
+fn root(parent: &mut [usize], mut node: usize) -> usize {
+    while parent[node] != node {
+        parent[node] = parent[parent[node]];
+        node = parent[node];
+    }
+    node
+}
