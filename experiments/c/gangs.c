@@ -200,7 +200,7 @@ int main(int count, char **words)
     count_in(getenv("GANGS_PROGRESS"));
     if (count == 4 && (strcmp(what, "spin") == 0 || strcmp(what, "half") == 0)) {
         threads = atoi(words[2]);
-        rounds = atol(words[3]);
+        rounds = strtol(words[3], NULL, 10);
         if (threads < 1 || threads > 1024)
             return 2;
         run_threads(what[0] == 's' ? spinner : half);

@@ -1,4 +1,6 @@
 //! The experiments about gangs: programs whose threads need each other, and run by turns.
 
+pub mod bystander;
 pub mod copies;
 pub mod pairs;
+pub mod survive;

@@ -122,6 +122,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: gang::pairs::run,
     },
     Experiment {
+        name: "gang-bystander",
+        about: "what a program outside any set, and a periodic task, notice of gangs",
+        run: gang::bystander::run,
+    },
+    Experiment {
+        name: "gang-survive",
+        about: "whether anything stays stopped when managers and hosts of gangs are killed",
+        run: gang::survive::run,
+    },
+    Experiment {
         name: "live-tuning",
         about: "each region's number of threads found while the program runs, against an exhaustive sweep",
         run: adapted::live::run,

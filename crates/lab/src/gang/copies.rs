@@ -11,7 +11,7 @@ use corewise_machine::control::process::processes_below;
 use crate::adapted::compiled;
 use crate::experiment::Context;
 use crate::load::{allowed_cpus, run_ns};
-use crate::measure::Job;
+use crate::measure::{Job, Started};
 
 /// No run takes longer; one that does is ended, and counts as one that took so long.
 pub const LONGEST: Duration = Duration::from_secs(60);
@@ -120,6 +120,15 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
 }
 
 impl Program {
+    /// The spinning program with a single thread, which waits for nobody.
+    pub fn with_one_thread(&self) -> Job {
+        let mut words = self.words.clone();
+        if let Some(threads) = words.get_mut(2) {
+            *threads = "1".to_owned();
+        }
+        Job::new(words)
+    }
+
     /// A copy of it, which counts its progress in `progress`.
     fn job(&self, progress: &Path) -> Job {
         let mut job = Job::new(self.words.clone());
@@ -129,6 +138,49 @@ impl Program {
         match self.counts {
             true => job.with("GANGS_PROGRESS", progress.to_string_lossy()),
             false => job,
+        }
+    }
+}
+
+/// Copies of the spinning program that do not end by themselves. They end when this is dropped.
+pub struct Endless {
+    started: Vec<Started>,
+}
+
+impl Endless {
+    /// Starts them; `wrap` says how each is started.
+    ///
+    /// # Errors
+    /// If the program does not compile or start.
+    pub fn start(
+        spin: &Program,
+        copies: usize,
+        folder: &Path,
+        wrap: &dyn Fn(Job) -> Job,
+    ) -> Result<Endless> {
+        let started = (0..copies).map(|copy| {
+            let mut job = spin.job(&folder.join(format!("endless-{copy}")));
+            job.argv.pop();
+            job.argv.push(u64::MAX.to_string().into());
+            wrap(job).start(false)
+        });
+        Ok(Endless {
+            started: started.collect::<Result<_>>()?,
+        })
+    }
+
+    /// The processes that were started: the programs themselves, or what runs them.
+    pub fn pids(&self) -> Vec<i32> {
+        let pids = self.started.iter().map(|s| i32::try_from(s.pid()));
+        pids.filter_map(Result::ok).collect()
+    }
+}
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        for started in self.started.drain(..) {
+            // It is ended at once, with all below it; an error means that it has ended.
+            let _ = started.finish(Duration::ZERO);
         }
     }
 }

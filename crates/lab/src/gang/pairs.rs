@@ -35,14 +35,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let names: Vec<&str> = programs.iter().map(|program| program.name).collect();
     let picked = context.pick(&names);
     let manager = Manager::start(context, "balanced")?;
-    let corewise = context.corewise()?;
-    let runtime = manager.folder().to_string_lossy().into_owned();
-    let managed = |job: Job| {
-        let words = ["run", "--quiet", "--as-is", "--no-adapters", "--gang", "--"].map(Into::into);
-        let command = std::iter::once(corewise.clone().into_os_string());
-        job.under(command.chain(words))
-            .with("COREWISE_RUNTIME_DIR", runtime.clone())
-    };
+    let managed = as_gang(context, &manager)?;
     let mut cells: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
     let (rounds, sides) = match context.quick {
         true => (context.rounds(1, 1), &SIDES[..1]),
@@ -86,6 +79,20 @@ pub fn run(context: &Context) -> Result<Report> {
         .bars
         .push(Bar::at_most("longest slice, ms (at most)", longest, 50.0));
     Ok(report)
+}
+
+/// A program as a gang under this manager: as it is, with its own number of threads.
+///
+/// # Errors
+/// If there is no corewise to run it.
+pub fn as_gang(context: &Context, manager: &Manager) -> Result<impl Fn(Job) -> Job + use<>> {
+    let corewise = context.corewise()?.into_os_string();
+    let runtime = manager.folder().to_string_lossy().into_owned();
+    Ok(move |job: Job| {
+        let words = ["run", "--quiet", "--as-is", "--no-adapters", "--gang", "--"].map(Into::into);
+        job.under(std::iter::once(corewise.clone()).chain(words))
+            .with("COREWISE_RUNTIME_DIR", runtime.clone())
+    })
 }
 
 /// What one program showed in one arrangement, a value for each round.
