@@ -17,6 +17,7 @@ use crate::status::{Claim, Program, ProgramId, Status, Wants};
 use crate::world::{Input, Output};
 use std::collections::BTreeMap;
 
+mod gangs;
 mod known;
 mod readings;
 
@@ -46,6 +47,7 @@ pub struct GlobalManager {
     next_reading_ns: Option<u64>,
     last_reading_ns: u64,
     earlier: Option<readings::Earlier>,
+    gangs: gangs::Gangs,
 }
 
 impl GlobalManager {
@@ -61,6 +63,7 @@ impl GlobalManager {
             next_reading_ns: None,
             last_reading_ns: 0,
             earlier: None,
+            gangs: gangs::Gangs::default(),
         }
     }
 
@@ -76,7 +79,8 @@ impl GlobalManager {
 
     /// When it wants readings; `None`: not before something happens.
     pub fn next_reading_ns(&self) -> Option<u64> {
-        self.next_reading_ns
+        let gangs = self.gangs.next_reading_ns();
+        self.next_reading_ns.into_iter().chain(gangs).min()
     }
 
     /// Takes an input in, and says what to do.
@@ -87,6 +91,7 @@ impl GlobalManager {
             self.tell_policy(&event, &mut outputs);
         }
         self.plan_reading();
+        self.gangs.on(input, &self.status, &mut outputs);
         outputs
     }
 
@@ -160,6 +165,13 @@ impl GlobalManager {
                 })
             }
             Input::Readings(readings) => {
+                // Between the policy's readings there may be some that only the gangs want.
+                let early = self
+                    .next_reading_ns
+                    .is_none_or(|at| self.status.time_ns < at);
+                if early && self.gangs.next_reading_ns().is_some() {
+                    return None;
+                }
                 self.take_readings(readings);
                 Some(Event::Readings)
             }

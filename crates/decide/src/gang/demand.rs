@@ -41,18 +41,19 @@ impl Demand {
     /// since the reading before.
     pub fn read(&mut self, time_ns: u64, run_ns: u64, turn: Option<&Turn>) {
         let Some((since, used)) = self.since else {
-            self.begin(time_ns, run_ns);
+            // Until its epoch a turn says nothing of who runs.
+            if turn.is_none_or(|turn| turn.epoch_ns <= time_ns) {
+                self.begin(time_ns, run_ns);
+            }
             return;
         };
         self.ran_ns += match turn {
-            Some(turn) => {
-                before_epoch(turn, self.last_ns, time_ns) + ran_ns(turn, self.last_ns, time_ns)
-            }
+            Some(turn) => ran_ns(turn, self.last_ns, time_ns),
             None => time_ns.saturating_sub(self.last_ns),
         };
         self.last_ns = time_ns;
-        let span = turn.map_or(0, |turn| turn.period_ns).max(SHORTEST_NS);
-        if time_ns.saturating_sub(since) < span {
+        let period = turn.map_or(0, |turn| turn.period_ns);
+        if time_ns.saturating_sub(since) < period.max(SHORTEST_NS) {
             return;
         }
         let ran = self.ran_ns;
@@ -65,6 +66,11 @@ impl Demand {
             }
         }
         self.begin(time_ns, run_ns);
+    }
+
+    /// Its turn is another one from now on: counting begins again with the next reading. What is known stays.
+    pub fn turned(&mut self) {
+        self.since = None;
     }
 
     fn begin(&mut self, time_ns: u64, run_ns: u64) {
@@ -82,11 +88,6 @@ impl Demand {
         let most = self.used.iter().copied().fold(0.0, f64::max);
         ((most - NOT_COUNTED).ceil().max(1.0) as u32).min(threads)
     }
-}
-
-/// Until its epoch a turn says nothing: what was told before may have let the set run, or not. Half.
-fn before_epoch(turn: &Turn, from_ns: u64, to_ns: u64) -> u64 {
-    to_ns.min(turn.epoch_ns).saturating_sub(from_ns) / 2
 }
 
 #[cfg(test)]

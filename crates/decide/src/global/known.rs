@@ -1,5 +1,6 @@
 //! All that a global manager knows, so that another one can go on in the middle of a history.
 
+use super::gangs::Gangs;
 use super::readings::Earlier;
 use crate::global::GlobalManager;
 use crate::policy::memory::Memory;
@@ -26,6 +27,8 @@ pub struct Known {
     next_reading_ns: Option<u64>,
     last_reading_ns: u64,
     earlier: Option<Earlier>,
+    #[serde(default)]
+    gangs: Gangs,
 }
 
 impl Known {
@@ -65,6 +68,13 @@ impl Known {
                 };
                 entries.push(entry(program.joined_ns, overridden));
             }
+            if let Some(gang) = self.gangs.gang(*id) {
+                let gang = Input::Gang {
+                    program: *id,
+                    gang: Some(gang.clone()),
+                };
+                entries.push(entry(program.joined_ns, gang));
+            }
         }
         entries
     }
@@ -83,6 +93,7 @@ impl GlobalManager {
             next_reading_ns: self.next_reading_ns,
             last_reading_ns: self.last_reading_ns,
             earlier: self.earlier.clone(),
+            gangs: self.gangs.clone(),
         }
     }
 
@@ -102,6 +113,7 @@ impl GlobalManager {
             next_reading_ns: known.next_reading_ns,
             last_reading_ns: known.last_reading_ns,
             earlier: known.earlier,
+            gangs: known.gangs,
         })
     }
 }

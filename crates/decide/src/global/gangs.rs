@@ -1,0 +1,278 @@
+//! Programs that are gangs: the sets that they make, and the turns that the gang schedule gives them.
+//!
+//! The policy says which CPUs and how many threads a gang has; the schedule only says when it runs. A gang
+//! whose claim is a part of the CPUs is a set on these; one that may use all of them is relocatable, with as
+//! many CPUs as it has threads: where it runs is left to Linux, but so that not more threads run at any time
+//! than there are CPUs for.
+
+use crate::cpus::CpuSet;
+use crate::gang::{Demand, Schedule, Set, SetId, Where};
+use crate::status::{Gang, Program, ProgramId, Status};
+use crate::world::{Input, Output, Readings};
+use corewise_abi::turn::Turn;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How often gangs are read that take turns, and gangs that run always, but would not if they used all of
+/// their threads.
+const PERIOD_NS: u64 = 100_000_000;
+const LONG_PERIOD_NS: u64 = 500_000_000;
+
+/// What it costs to stop one gang and to let another go, on all of its CPUs: measured with seized ptrace,
+/// 34 to 52 µs for two threads.
+const SWITCH_COST_NS: u64 = 50_000;
+
+/// One program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Member {
+    gang: Gang,
+    set: SetId,
+    demand: Demand,
+    told: Option<Turn>,
+}
+
+/// All programs that are gangs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Gangs {
+    schedule: Schedule,
+    members: BTreeMap<ProgramId, Member>,
+    sets: BTreeMap<SetId, BTreeSet<ProgramId>>,
+    named: BTreeMap<String, SetId>,
+    next_set: u64,
+    /// Since when they wait for readings, and how long.
+    read_ns: Option<(u64, u64)>,
+}
+
+impl Gangs {
+    /// What a program has said of itself, if it is a gang.
+    pub(super) fn gang(&self, program: ProgramId) -> Option<&Gang> {
+        self.members.get(&program).map(|member| &member.gang)
+    }
+
+    /// When readings are wanted.
+    pub(super) fn next_reading_ns(&self) -> Option<u64> {
+        self.read_ns
+            .map(|(since, period)| since.saturating_add(period))
+    }
+
+    /// Takes in what has happened, once the status is up to date and the policy has decided, and what was
+    /// decided on that; tells programs their turns. Costs nothing while no program is a gang.
+    pub(super) fn on(&mut self, input: &Input, status: &Status, outputs: &mut Vec<Output>) {
+        let mut touched: BTreeSet<SetId> = BTreeSet::new();
+        match input {
+            Input::Gang { program, gang } => {
+                touched.extend(self.leave(*program, status, outputs));
+                if let Some(gang) = gang
+                    .as_ref()
+                    .filter(|_| status.programs.contains_key(program))
+                {
+                    touched.insert(self.join(*program, gang, status));
+                }
+            }
+            Input::Left { program } => touched.extend(self.leave(*program, status, outputs)),
+            _ if self.members.is_empty() => return,
+            Input::Readings(readings) => {
+                self.read(readings);
+                touched.extend(self.sets.keys());
+            }
+            Input::Machine(machine) => {
+                self.schedule.machine(machine);
+                touched.extend(self.sets.keys());
+            }
+            Input::Threads { program, .. } | Input::Asked { program, .. } => {
+                touched.extend(self.set_of(*program));
+            }
+            _ => {}
+        }
+        let granted = outputs.iter().filter_map(|output| match output {
+            Output::Grant { program, .. } => self.set_of(*program),
+            _ => None,
+        });
+        touched.extend(granted);
+        if touched.is_empty() {
+            return;
+        }
+        for set in &touched {
+            self.describe(*set, status);
+        }
+        for change in self.schedule.plan(status.time_ns) {
+            touched.remove(&change.set);
+            self.tell(change.set, change.turn.as_ref(), &change.reason, outputs);
+        }
+        // Who has joined a set that has a turn already.
+        for set in touched {
+            let turn = self.schedule.turn(set).cloned();
+            self.tell(
+                set,
+                turn.as_ref(),
+                "its gang takes turns with others",
+                outputs,
+            );
+        }
+        self.plan_reading(status, matches!(input, Input::Readings(_)));
+    }
+
+    /// `now`: there were readings.
+    fn plan_reading(&mut self, status: &Status, now: bool) {
+        let turns = self.members.values().any(|member| member.told.is_some());
+        let could_use_more = |(program, member): (&ProgramId, &Member)| {
+            let threads = status.programs.get(program).map_or(1, threads);
+            member.demand.cpus(threads) < threads
+        };
+        let period = match turns {
+            true => Some(PERIOD_NS),
+            false => self
+                .members
+                .iter()
+                .any(could_use_more)
+                .then_some(LONG_PERIOD_NS),
+        };
+        let since = self.read_ns.filter(|_| !now).map(|(since, _)| since);
+        self.read_ns = period.map(|period| (since.unwrap_or(status.time_ns), period));
+    }
+
+    fn set_of(&self, program: ProgramId) -> Option<SetId> {
+        self.members.get(&program).map(|member| member.set)
+    }
+
+    /// A program is a gang from now on; its set.
+    fn join(&mut self, program: ProgramId, gang: &Gang, status: &Status) -> SetId {
+        if self.members.is_empty() {
+            self.schedule.machine(&status.machine);
+            self.schedule.switch_cost_ns(SWITCH_COST_NS);
+        }
+        let named = self.named.get(&gang.name).copied();
+        let set = named.unwrap_or_else(|| {
+            self.next_set += 1;
+            SetId(self.next_set)
+        });
+        if !gang.name.is_empty() {
+            self.named.insert(gang.name.clone(), set);
+        }
+        self.sets.entry(set).or_default().insert(program);
+        let member = Member {
+            gang: gang.clone(),
+            set,
+            demand: Demand::new(),
+            told: None,
+        };
+        self.members.insert(program, member);
+        set
+    }
+
+    /// A program is no gang any longer; the set that it was of. If it has a turn, and is there still, it is
+    /// told that it has none.
+    fn leave(
+        &mut self,
+        program: ProgramId,
+        status: &Status,
+        outputs: &mut Vec<Output>,
+    ) -> Option<SetId> {
+        let member = self.members.remove(&program)?;
+        if member.told.is_some() && status.programs.contains_key(&program) {
+            outputs.push(Output::Turn {
+                program,
+                turn: None,
+                reason: "it is a gang no longer".to_owned(),
+            });
+        }
+        if let Some(programs) = self.sets.get_mut(&member.set) {
+            programs.remove(&program);
+            if programs.is_empty() {
+                self.sets.remove(&member.set);
+                self.named.remove(&member.gang.name);
+            }
+        }
+        Some(member.set)
+    }
+
+    fn read(&mut self, readings: &Readings) {
+        for read in &readings.programs {
+            if let Some(member) = self.members.get_mut(&read.program) {
+                let time_ns = readings.machine.time_ns;
+                member
+                    .demand
+                    .read(time_ns, read.run_ns, member.told.as_ref());
+            }
+        }
+    }
+
+    /// Tells the schedule what a set is now.
+    fn describe(&mut self, id: SetId, status: &Status) {
+        match self.set(id, status) {
+            Some(set) => self.schedule.set(set),
+            None => self.schedule.remove(id),
+        }
+    }
+
+    /// A set as its programs are now; `None`: nothing of it has to run at the same time.
+    fn set(&self, id: SetId, status: &Status) -> Option<Set> {
+        let allowed = &status.machine.allowed;
+        let (mut wanted, mut demand, mut programs) = (0u32, 0u32, 0);
+        let (mut keeps_idle, mut weight) = (false, 1);
+        let mut cpus = CpuSet::new();
+        for program in self.sets.get(&id)? {
+            let member = self.members.get(program)?;
+            let program = status.programs.get(program)?;
+            let claim = program.claim.as_ref()?;
+            let threads = threads(program);
+            wanted = wanted.saturating_add(threads);
+            demand = demand.saturating_add(member.demand.cpus(threads));
+            keeps_idle |= member.gang.keeps_idle;
+            weight = weight.max(member.gang.weight);
+            cpus.extend(claim.cpus.iter());
+            // One thread alone needs nobody at the same time.
+            programs += if program.wants.malleable && claim.threads < 2 {
+                0
+            } else {
+                1
+            };
+        }
+        if programs == 0 {
+            return None;
+        }
+        let cpus = match cpus.intersection(allowed) {
+            some if some.len() < allowed.len() => Where::On(some),
+            _ => Where::Any(wanted.min(allowed.count())),
+        };
+        Some(Set {
+            id,
+            cpus,
+            demand,
+            keeps_idle,
+            weight,
+        })
+    }
+
+    /// Tells those of a set whose turn is another one now.
+    fn tell(&mut self, set: SetId, turn: Option<&Turn>, reason: &str, outputs: &mut Vec<Output>) {
+        for program in self.sets.get(&set).into_iter().flatten() {
+            let Some(member) = self.members.get_mut(program) else {
+                continue;
+            };
+            if member.told.as_ref() == turn {
+                continue;
+            }
+            member.told = turn.cloned();
+            member.demand.turned();
+            outputs.push(Output::Turn {
+                program: *program,
+                turn: turn.cloned(),
+                reason: reason.to_owned(),
+            });
+        }
+    }
+}
+
+/// Threads that a program can have running at once.
+fn threads(program: &Program) -> u32 {
+    let granted = program.claim.as_ref().map_or(1, |claim| claim.threads);
+    match program.wants.malleable {
+        true => granted,
+        // It may have told of them before it had made all of them.
+        false => program.threads.max(granted),
+    }
+}
+
+#[cfg(test)]
+mod tests;
