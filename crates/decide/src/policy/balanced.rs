@@ -23,7 +23,8 @@
 //! the kernel can move a thread that may run anywhere. When what was in the way is gone, that must last for
 //! a moment. A single program has all CPUs, unless it asks for a placement.
 //!
-//! *When.* What programs say and do (join, ask, leave, create threads) counts at once, in the same event.
+//! *When.* What programs say and do (join, ask, leave, create the threads that they were started for) counts at
+//! once, in the same event.
 //! What is only seen in readings must last: see `room` for others' load; that a program could use fewer
 //! threads than it has must be so as long, too; and longer where it was believed too soon before, see
 //! `patience`. Readings come every 10 ms after something
@@ -149,17 +150,20 @@ impl Policy for Balanced {
                     .on_readings(status, self.may_grow(status), unused(status));
                 note = note.or(more);
                 for (id, program) in &rigid {
-                    self.room.rigid_has(*id, program.threads);
+                    self.room.rigid_has(*id, at_once(program, program.threads));
                 }
             }
             Event::Threads {
                 program,
                 before,
                 now,
-            } if rigid.contains_key(program) => match before {
-                0 => self.room.rigid_says(*program, *now),
-                _ => self.room.rigid_has(*program, *now),
-            },
+            } if rigid.contains_key(program) => {
+                let now = rigid.get(program).map_or(*now, |p| at_once(p, *now));
+                match before {
+                    0 => self.room.rigid_says(*program, now),
+                    _ => self.room.rigid_has(*program, now),
+                }
+            }
             Event::Joined(id) if !rigid.contains_key(id) && !open.contains_key(id) => {
                 self.idle.forget();
             }
@@ -374,6 +378,14 @@ impl Balanced {
         };
         reason
     }
+}
+
+/// How many of a rigid program's threads room is made for at once: those that it was started for. Many programs
+/// have more, which read, write, or wait for the others: room is made for those of them that readings show
+/// running.
+fn at_once(program: &Program, threads: u32) -> u32 {
+    let claim = program.claim.as_ref();
+    claim.map_or(threads, |claim| threads.min(claim.threads))
 }
 
 /// A number with its noun.

@@ -78,7 +78,7 @@ fn nobody_has_less_than_their_minimum_and_where_that_is_too_much_all_share_all_c
 }
 
 #[test]
-fn a_rigid_program_is_left_room_when_it_joins_and_when_it_creates_threads() {
+fn a_rigid_program_is_left_room_when_it_joins_and_for_further_threads_when_they_run() {
     let mut made = made(8);
     let flexible = made.join(malleable(1, 8));
     nothing_else_runs(&mut made);
@@ -86,11 +86,16 @@ fn a_rigid_program_is_left_room_when_it_joins_and_when_it_creates_threads() {
     assert_eq!(made.has(flexible), "5 on 0-4, alone");
     assert_eq!(made.has(fixed), "3 on 5-7, alone");
     made.threads(fixed, 3);
+    // One that reads and one that writes, say: they hardly run.
     made.threads(fixed, 5);
-    assert_eq!(made.has(flexible), "3 on 0-2, alone");
-    assert_eq!(made.claim(fixed).cpus, set(3..8));
+    assert_eq!(made.has(flexible), "5 on 0-4, alone");
+    made.run(500, &[(flexible, 5.0), (fixed, 5.0)], 0.0);
+    assert_eq!(made.claim(flexible).threads, 3);
+    // What its further threads used might be another's.
     made.leave(fixed);
-    assert_eq!(made.has(flexible), "8 on 0-7, alone");
+    assert_eq!(made.claim(flexible).threads, 6);
+    made.run(1_000, &[(flexible, 6.0)], 0.0);
+    assert_eq!(made.claim(flexible).threads, 8);
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn threads_of_a_rigid_program_that_sleep_are_not_left_room_for_long() {
 fn threads_that_come_and_go_do_not_move_others() {
     let mut made = made(8);
     let flexible = made.join(malleable(1, 8));
-    let fixed = made.join(rigid(1, 1));
+    let fixed = made.join(rigid(2, 2));
     made.threads(fixed, 1);
     made.threads(fixed, 2);
     let mut outputs = Vec::new();
@@ -338,12 +343,13 @@ fn a_rigid_program_that_would_leave_too_little_has_to_share() {
     let flexible = made.join(malleable(1, 16));
     // Half of its fair share at least: that is enough.
     assert_eq!(made.has(flexible), "4 on 12-15, alone");
-    made.threads(fixed, 16);
+    made.run(500, &[(flexible, 4.0), (fixed, 16.0)], 0.0);
     assert_eq!(made.has(flexible), "16 on 0-15");
     // That threads of the rigid one wait for others that have no CPU does not mean that they need none.
     let outputs = made.run(3_000, &[(flexible, 13.0), (fixed, 3.0)], 0.0);
     assert_eq!(grants(&outputs), []);
     made.leave(fixed);
+    made.run(1_000, &[(flexible, 12.0)], 0.0);
     assert_eq!(made.claim(flexible).threads, 16);
 }
 

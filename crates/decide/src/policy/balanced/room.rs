@@ -12,7 +12,7 @@
 //! left already; only if less than three quarters is wanted for [`LASTING_NS`] is it taken back; for longer,
 //! if what was taken back was soon needed again (see `patience`). What rigid programs do not use of their room
 //! while threads are lent beyond the CPUs is lent already, and stays theirs. What programs say themselves
-//! (a rigid one joins, creates threads, or leaves) counts at once.
+//! (a rigid one joins, creates the threads that it was started for, or leaves) counts at once.
 
 use super::patience::Patience;
 use crate::policy::recent::Recent;
@@ -86,9 +86,9 @@ impl Room {
             self.rigid_left(id);
         }
         for (id, program) in rigid {
-            let claim = program.claim.as_ref().map_or(0, |c| c.threads);
             if !self.rigid.contains_key(id) {
-                self.rigid_has(*id, program.threads.max(claim));
+                let claim = program.claim.as_ref().map(|c| c.threads);
+                self.rigid_has(*id, claim.unwrap_or(program.threads));
             }
         }
     }
