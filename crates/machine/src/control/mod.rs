@@ -8,6 +8,7 @@
 //! | [`AffinityControl`] | the CPUs of each thread | one's own programs, or CAP_SYS_NICE |
 //! | [`SliceControl`] | how long a thread runs at a time | Linux 6.12; as above |
 //! | [`ProgramCgroup`] | CPUs, weight, idleness, freezing of a group made for the program | a cgroup that may be written to |
+//! | [`turns`] | when all threads of a program run | being its parent, and allowed to trace it |
 //!
 //! Which of them work here, and why not, is listed by [`crate::sensors::controls`].
 //!
@@ -22,6 +23,7 @@ pub(crate) mod group_place;
 pub mod process;
 pub(crate) mod slice;
 pub(crate) mod sys;
+pub mod turns;
 
 use std::io;
 

@@ -84,7 +84,7 @@ pub(super) fn migrations(text: &[u8]) -> Option<u64> {
 }
 
 /// A decimal number with blanks around it.
-pub(super) fn number(text: &[u8]) -> Option<u64> {
+pub(crate) fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     if text.is_empty() {
         return None;

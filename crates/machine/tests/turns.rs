@@ -1,0 +1,447 @@
+//! Turns of real programs: all their threads stop, and all go on.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic is the failure that a test is for"
+)]
+
+#[path = "common/live.rs"]
+mod live;
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use corewise_machine::control::process::{processes_below, threads};
+use corewise_machine::control::turns::{Means, Seizing};
+use corewise_machine::program::process_cpu_ns;
+use live::{Running, skip, until};
+use rustix::process::{Pid, Signal, WaitIdOptions, kill_process, waitid};
+
+/// Plays a part in another process; as a test of its own it does nothing.
+#[test]
+fn helper() {
+    let Ok(role) = std::env::var("TEST_ROLE") else {
+        return;
+    };
+    let seed: u64 = std::env::var("TEST_SEED").unwrap().parse().unwrap();
+    match role.as_str() {
+        "spin" => spin(seed),
+        "poll" => poll(seed),
+        "breed" => breed(),
+        "execute" => execute(),
+        "keep" => keep(i32::try_from(seed).unwrap()),
+        role => panic!("{role}"),
+    }
+}
+
+/// So many threads that spin.
+fn spin(count: u64) {
+    let spinning = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                spinning.fetch_add(1, Ordering::Relaxed);
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        while spinning.load(Ordering::Relaxed) < count {
+            std::thread::yield_now();
+        }
+        println!("ready");
+    });
+}
+
+/// Waits for events again and again, for at most so many milliseconds each time, and says how often it was
+/// interrupted when its standard input ends.
+fn poll(wait_ms: u64) {
+    use rustix::event::{Timespec, epoll};
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let data = epoll::EventData::new_u64(0);
+    epoll::add(&events, std::io::stdin(), data, epoll::EventFlags::IN).unwrap();
+    let time = Timespec::try_from(Duration::from_millis(wait_ms)).unwrap();
+    let none = Timespec::default();
+    println!("ready");
+    let (mut interrupted, mut round) = (0_u64, 0_u64);
+    loop {
+        round += 1;
+        let mut found = Vec::with_capacity(1);
+        let time = if wait_ms == 0 && round % 8 != 0 {
+            &none
+        } else {
+            &time
+        };
+        match epoll::wait(
+            &events,
+            rustix::buffer::spare_capacity(&mut found),
+            Some(time),
+        ) {
+            Ok(0) => {}
+            Ok(_) => break,
+            Err(_) => interrupted += 1,
+        }
+    }
+    let folder = std::env::var("TEST_FOLDER").unwrap();
+    std::fs::write(Path::new(&folder).join("said"), interrupted.to_string()).unwrap();
+    // Nobody reads what the frame of the tests would print.
+    std::process::exit(0);
+}
+
+/// Makes threads and processes all the time, which spin for a moment.
+fn breed() {
+    let spin = || {
+        let end = std::time::Instant::now() + Duration::from_millis(2);
+        while std::time::Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    };
+    println!("ready");
+    loop {
+        let made: Vec<_> = (0..3).map(|_| std::thread::spawn(spin)).collect();
+        Command::new("true").status().unwrap();
+        made.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// Executes itself anew all the time, from a thread that is not the first, beside others that spin. Counts the
+/// executions in its folder.
+fn execute() {
+    use std::os::unix::process::CommandExt as _;
+    let folder = std::env::var("TEST_FOLDER").unwrap();
+    let file = Path::new(&folder).join("count");
+    let count: u64 = std::fs::read_to_string(&file).map_or(0, |text| text.parse().unwrap_or(0));
+    std::fs::write(&file, (count + 1).to_string()).unwrap();
+    println!("ready");
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(2));
+            let own = std::env::current_exe().unwrap();
+            // Nobody reads what the frame of the tests prints.
+            let error = Command::new(own)
+                .args(std::env::args_os().skip(1))
+                .stdout(Stdio::null())
+                .exec();
+            panic!("{error}");
+        });
+    });
+}
+
+/// Stops a program that is not its child, and says so; lives until it is killed.
+fn keep(pid: i32) {
+    let mut means = Seizing::of(pid).unwrap();
+    means.stop().unwrap();
+    println!("ready");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn spinner(threads: u64) -> Running {
+    Running::helper("spin", Path::new("/"), threads)
+}
+
+fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// CPU time of a process and all below it.
+fn cpu_ns(pid: i32) -> u64 {
+    let all = processes_below(pid).into_iter();
+    all.filter_map(process_cpu_ns).sum()
+}
+
+/// Stops a program, and looks until it does: threads of it may have been asleep.
+fn stop(means: &mut Seizing, pid: i32) {
+    means.stop().unwrap();
+    until("it stands still", || {
+        means.look().unwrap();
+        stands_still(pid)
+    });
+}
+
+/// Whether it uses no CPU time for a while.
+fn stands_still(pid: i32) -> bool {
+    let before = cpu_ns(pid);
+    std::thread::sleep(Duration::from_millis(30));
+    cpu_ns(pid) == before
+}
+
+fn go(means: &mut Seizing) {
+    until("all were let go", || means.go().awaited == 0);
+}
+
+fn runs(pid: i32) {
+    let before = cpu_ns(pid);
+    until("it runs", || cpu_ns(pid) > before + 2_000_000);
+}
+
+fn state(pid: i32) -> u8 {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
+    let end = text.iter().rposition(|b| *b == b')').unwrap();
+    text[end + 2]
+}
+
+/// Whether the test process may trace its children.
+fn may_trace() -> bool {
+    let sleeper = Running::sleeper();
+    match Seizing::of(sleeper.pid()) {
+        Ok(_) => true,
+        Err(refused) => {
+            skip(refused);
+            false
+        }
+    }
+}
+
+#[test]
+fn every_spinning_thread_stops_and_goes_on() {
+    if !may_trace() {
+        return;
+    }
+    let program = spinner(6);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    for _ in 0..20 {
+        stop(&mut means, program.pid());
+        go(&mut means);
+        runs(program.pid());
+    }
+}
+
+#[test]
+fn a_thread_that_sleeps_is_left_asleep() {
+    if !may_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = Running::helper("poll", folder.path(), 600_000);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    until("it sleeps", || stands_still(program.pid()));
+    for _ in 0..50 {
+        assert_eq!(means.stop().unwrap().threads, 0);
+        means.look().unwrap();
+        go(&mut means);
+    }
+    assert_eq!(interrupted(program, folder.path()), 0);
+}
+
+#[test]
+fn a_thread_that_is_about_to_sleep_is_not_told_that_it_was_interrupted() {
+    if !may_trace() || cfg!(not(target_arch = "x86_64")) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = Running::helper("poll", folder.path(), 0);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    let mut stopped = 0;
+    for _ in 0..2_000 {
+        stopped += means.stop().unwrap().threads;
+        go(&mut means);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+    assert!(stopped > 0);
+    assert_eq!(interrupted(program, folder.path()), 0);
+}
+
+/// Ends a program that polls, and reads how often it was interrupted.
+fn interrupted(mut poller: Running, folder: &Path) -> u64 {
+    drop(poller.0.stdin.take());
+    assert!(poller.0.wait().unwrap().success());
+    let said = std::fs::read_to_string(folder.join("said")).unwrap();
+    said.parse().unwrap()
+}
+
+#[test]
+fn threads_and_processes_that_are_made_meanwhile_are_stopped_too() {
+    if !may_trace() {
+        return;
+    }
+    let program = Running::helper("breed", Path::new("/"), 0);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    for _ in 0..20 {
+        stop(&mut means, program.pid());
+        go(&mut means);
+        runs(program.pid());
+    }
+}
+
+#[test]
+fn a_process_of_several_threads_that_executes_another_program_lives_on() {
+    if !may_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = Running::helper("execute", folder.path(), 0);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    let count = || -> u64 {
+        let text = std::fs::read_to_string(folder.path().join("count")).unwrap();
+        text.parse().unwrap_or(0)
+    };
+    until("it was executed a hundred times", || {
+        means.stop().unwrap();
+        means.look().unwrap();
+        means.go();
+        std::thread::sleep(Duration::from_micros(count() * 97 % 3_000));
+        count() > 100
+    });
+}
+
+#[test]
+fn it_can_be_killed_while_it_stands_still() {
+    if !may_trace() {
+        return;
+    }
+    let mut program = spinner(3);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    stop(&mut means, program.pid());
+    kill(program.pid(), Signal::KILL);
+    until("its end is known", || {
+        means.look().unwrap();
+        program.0.try_wait().unwrap().is_some()
+    });
+    assert_eq!(means.go().awaited, 0);
+}
+
+#[test]
+fn a_signal_that_comes_while_it_stands_still_is_delivered_when_it_goes_on() {
+    if !may_trace() {
+        return;
+    }
+    let mut program = spinner(3);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    stop(&mut means, program.pid());
+    kill(program.pid(), Signal::TERM);
+    std::thread::sleep(Duration::from_millis(20));
+    go(&mut means);
+    until("it has ended", || program.0.try_wait().unwrap().is_some());
+}
+
+#[test]
+fn whoever_was_stopped_by_somebody_else_stays_stopped_and_is_continued() {
+    if !may_trace() {
+        return;
+    }
+    let program = spinner(3);
+    let pid = Pid::from_raw(program.pid()).unwrap();
+    let mut means = Seizing::of(program.pid()).unwrap();
+    // Before, and meanwhile.
+    for meanwhile in [false, true] {
+        if meanwhile {
+            stop(&mut means, program.pid());
+            kill(program.pid(), Signal::TSTP);
+        } else {
+            kill(program.pid(), Signal::TSTP);
+            until("it is stopped", || state(program.pid()) == b'T');
+            stop(&mut means, program.pid());
+        }
+        go(&mut means);
+        until("it is stopped", || state(program.pid()) == b'T');
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        until("its parent is told", || {
+            let told = waitid(rustix::process::WaitId::Pid(pid), options).unwrap();
+            told.is_some_and(|told| told.stopped())
+        });
+        assert!(stands_still(program.pid()));
+        kill(program.pid(), Signal::CONT);
+        runs(program.pid());
+        go(&mut means);
+    }
+}
+
+#[test]
+fn a_program_that_was_continued_by_somebody_else_stays_stopped_out_of_turn() {
+    if !may_trace() {
+        return;
+    }
+    let program = spinner(2);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    kill(program.pid(), Signal::STOP);
+    until("it is stopped", || state(program.pid()) == b'T');
+    stop(&mut means, program.pid());
+    kill(program.pid(), Signal::CONT);
+    stop(&mut means, program.pid());
+    go(&mut means);
+    runs(program.pid());
+}
+
+#[test]
+fn whoever_waits_for_a_process_in_the_middle_of_the_tree_sees_nothing() {
+    if !may_trace() {
+        return;
+    }
+    // A shell with job control on: its children's stops would be told.
+    let script = "set -m; for i in 1 2 3 4 5 6 7 8 9 10; do \
+                  head -c 3000000 /dev/zero | sha256sum | tail -c 4; (exit $i); echo $?; done";
+    let alone = Command::new("sh").args(["-c", script]).output().unwrap();
+    let mut shell = Running(
+        Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut means = Seizing::of(shell.pid()).unwrap();
+    let read = |mut from: Box<dyn std::io::Read + Send>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            from.read_to_end(&mut text).unwrap();
+            text
+        })
+    };
+    let out = read(Box::new(shell.0.stdout.take().unwrap()));
+    let err = read(Box::new(shell.0.stderr.take().unwrap()));
+    until("the shell has ended", || {
+        means.stop().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+        means.look().unwrap();
+        means.go();
+        std::thread::sleep(Duration::from_millis(1));
+        shell.0.try_wait().unwrap().is_some()
+    });
+    assert_eq!(out.join().unwrap(), alone.stdout);
+    assert_eq!(err.join().unwrap(), alone.stderr);
+}
+
+#[test]
+fn a_program_that_somebody_else_traces_is_left_alone_as_a_whole() {
+    if !may_trace() {
+        return;
+    }
+    let program = spinner(3);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    let keeper = Running::helper("keep", Path::new("/"), u64::from(program.0.id()));
+    // All that runs is traced by the other one.
+    until("it stands still", || stands_still(program.pid()));
+    let all = threads(program.pid()).into_iter();
+    let refused: Vec<_> = all.filter_map(|tid| Seizing::of(tid).err()).collect();
+    assert_eq!(refused.len(), 3, "those that spin");
+    assert!(refused[0].why.contains("traced"), "{}", refused[0]);
+    means.stop().unwrap();
+    assert_eq!(means.go().threads, 0);
+    // Nothing stays stopped when a tracer is killed.
+    kill(keeper.pid(), Signal::KILL);
+    runs(program.pid());
+    drop(keeper);
+    stop(&mut means, program.pid());
+    go(&mut means);
+}
+
+#[test]
+fn what_is_stopped_goes_on_when_nobody_stops_it_any_more() {
+    if !may_trace() {
+        return;
+    }
+    let program = spinner(3);
+    let mut means = Seizing::of(program.pid()).unwrap();
+    stop(&mut means, program.pid());
+    drop(means);
+    runs(program.pid());
+}
