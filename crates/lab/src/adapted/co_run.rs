@@ -216,8 +216,12 @@ impl Stage<'_> {
             Way::Managed => {
                 let job = self.catalogue.template(program, scale)?;
                 let folder = self.manager.folder().to_string_lossy().into_owned();
+                let words: &[&str] = match program.fixed {
+                    true => &["run", "--quiet", "--as-is"],
+                    false => &["run", "--quiet"],
+                };
                 self.corewise
-                    .job(&["run", "--quiet"], &job)
+                    .job(words, &job)
                     .with("COREWISE_RUNTIME_DIR", folder)
             }
         };
