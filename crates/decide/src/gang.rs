@@ -19,7 +19,6 @@
 
 use crate::cpus::CpuSet;
 use crate::status::Machine;
-use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +30,7 @@ mod place;
 mod ring;
 mod timing;
 
+pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 pub use demand::Demand;
 pub use timing::{LONGEST_SLICE_NS, SHORTEST_SLICE_NS, USUAL_PERIOD_NS, ran_ns};
 

@@ -91,7 +91,7 @@ impl GlobalManager {
             self.tell_policy(&event, &mut outputs);
         }
         self.plan_reading();
-        self.gangs.on(input, &self.status, &mut outputs);
+        self.gangs.follow(input, &self.status, &mut outputs);
         outputs
     }
 

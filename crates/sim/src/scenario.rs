@@ -15,7 +15,7 @@ use crate::program::{ProgramSpec, WaitPolicy};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, built_in};
-use corewise_decide::status::Placement;
+use corewise_decide::status::{Gang, Placement};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +48,8 @@ pub struct Scenario {
     pub limit_ns: u64,
     /// From a decision until a program follows it, and from a question to its answer, in nanoseconds.
     pub delay_ns: u64,
+    /// From the edge of a turn until all threads of the program are stopped, or let go, in nanoseconds.
+    pub switch_ns: u64,
     /// Whether each session is a scheduling group of its own, as Linux has it by default.
     pub autogroup: bool,
     /// Control groups.
@@ -96,6 +98,8 @@ pub struct Entry {
     pub wait: Option<WaitPolicy>,
     /// How it comes under management; `None`: it does not.
     pub managed: Option<Managed>,
+    /// Whether it is a gang, and which; only of one that is managed.
+    pub gang: Option<Gang>,
     /// Whether the run ends without waiting for it.
     pub background: bool,
 }
@@ -144,6 +148,7 @@ impl Scenario {
             policy: None,
             limit_ns: DEFAULT_LIMIT_NS,
             delay_ns: DEFAULT_DELAY_NS,
+            switch_ns: 0,
             autogroup: true,
             groups: Vec::new(),
             manager_group: None,
@@ -199,6 +204,7 @@ impl Entry {
             threads: None,
             wait: None,
             managed: Some(Managed::Rigid),
+            gang: None,
             background: false,
         }
     }

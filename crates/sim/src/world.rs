@@ -10,6 +10,7 @@
 //! | the local manager beside a program, or in it | `local`: the same answers, the same placing |
 //! | /proc, PSI, clocks of processes | `readings`, from the kernel's exact counters |
 //! | control groups, freezing, slices | the modelled kernel's |
+//! | a host that keeps its program's turn | `turns`: at each edge, [`Scenario::switch_ns`] late |
 //!
 //! The manager itself costs nothing here (on Linux it takes about 1 % of a CPU with 64 busy threads), and
 //! nobody dies or lies.
@@ -20,6 +21,7 @@ mod local;
 mod outcome;
 mod readings;
 mod start;
+mod turns;
 
 pub use outcome::{ClaimStep, Outcome, Reason};
 
@@ -127,6 +129,8 @@ enum Due {
     Wave(usize),
     /// A program sees its claim.
     Claim(ProgramId),
+    /// A program may have to be stopped, or let go, by the turn that it was told at this step.
+    Turn(ProgramId, u64),
     /// A local manager looks at its program's threads.
     Look(ProgramId),
     /// A local manager answers.
@@ -236,6 +240,7 @@ impl<'a> SimWorld<'a> {
         match due {
             Due::Wave(entry) => self.start_wave(entry),
             Due::Claim(program) => self.follow_claim(program),
+            Due::Turn(program, step) => self.keep_turn(program, step),
             Due::Look(program) => self.look(program),
             Due::Answer(program, request, what) => self.answer(program, request, what),
         }
@@ -330,7 +335,10 @@ impl World for SimWorld<'_> {
                 Ok(())
             }
             Output::Act { action, .. } => self.act(action),
-            Output::Turn { program, .. } => Err(format!("{program} cannot run by turns here yet")),
+            Output::Turn { program, turn, .. } => {
+                self.turn(*program, turn.as_ref());
+                Ok(())
+            }
             Output::Note(_) => Ok(()),
         }
     }

@@ -13,8 +13,9 @@ use std::collections::VecDeque;
 /// The shortest time over which use is taken, in nanoseconds.
 const SHORTEST_NS: u64 = 100_000_000;
 
-/// So many times in a row it must have used less before less is believed.
+/// So many times in a row it must have used less before less is believed; at first, so many.
 const TIMES: usize = 5;
+const FIRST_TIMES: usize = 3;
 
 /// So much of a CPU is not counted as one more: what a busy thread seems to use above one CPU when readings
 /// come a little late, and threads that do next to nothing.
@@ -82,7 +83,7 @@ impl Demand {
     /// CPUs that it can use at once, 1 to `threads`: all of them until it has been seen for a while.
     pub fn cpus(&self, threads: u32) -> u32 {
         let threads = threads.max(1);
-        if self.used.len() < TIMES {
+        if self.used.len() < FIRST_TIMES {
             return threads;
         }
         let most = self.used.iter().copied().fold(0.0, f64::max);
@@ -128,9 +129,9 @@ mod tests {
     #[test]
     fn a_set_may_use_all_of_its_threads_until_it_was_seen_for_a_while() {
         let (mut demand, mut used) = (Demand::new(), 0);
-        read(&mut demand, 1, 4, None, 1.0, &mut used);
+        read(&mut demand, 1, 3, None, 1.0, &mut used);
         assert_eq!(demand.cpus(4), 4);
-        read(&mut demand, 5, 2, None, 1.0, &mut used);
+        read(&mut demand, 4, 1, None, 1.0, &mut used);
         assert_eq!(demand.cpus(4), 1);
     }
 

@@ -57,7 +57,7 @@ impl Gangs {
 
     /// Takes in what has happened, once the status is up to date and the policy has decided, and what was
     /// decided on that; tells programs their turns. Costs nothing while no program is a gang.
-    pub(super) fn on(&mut self, input: &Input, status: &Status, outputs: &mut Vec<Output>) {
+    pub(super) fn follow(&mut self, input: &Input, status: &Status, outputs: &mut Vec<Output>) {
         let mut touched: BTreeSet<SetId> = BTreeSet::new();
         match input {
             Input::Gang { program, gang } => {

@@ -2,6 +2,7 @@
 
 use super::{Entry, MOST_PROGRAMS, MOST_THREADS, Managed, NextWave, Scenario, Share};
 use corewise_decide::cpus::CpuSet;
+use corewise_decide::gang::MOST_WEIGHT;
 use std::collections::BTreeSet;
 
 /// The longest run, in virtual nanoseconds: a day.
@@ -39,6 +40,9 @@ pub(super) fn scenario(scenario: &Scenario) -> Result<(), Wrong> {
     }
     if scenario.delay_ns > 10_000_000_000 {
         return wrong("delay_us", "it is at most 10 s (10,000,000)".to_owned());
+    }
+    if scenario.switch_ns > 1_000_000_000 {
+        return wrong("switch_us", "it is at most 1 s (1,000,000)".to_owned());
     }
     groups(scenario)?;
     let mut names = BTreeSet::new();
@@ -109,6 +113,14 @@ fn one(scenario: &Scenario, entry: &Entry) -> Found {
     }
     if entry.count == 0 {
         return wrong("count", "at least one starts");
+    }
+    if let Some(gang) = &entry.gang {
+        if entry.managed.is_none() {
+            return wrong("gang", "who is not managed takes no turns");
+        }
+        if !(1..=MOST_WEIGHT).contains(&gang.weight) {
+            return wrong("weight", "a weight is 1 to 10,000; 100 is usual");
+        }
     }
     if entry.waves == 0 {
         return wrong("waves", "there is at least one wave");

@@ -10,7 +10,7 @@ use crate::kernel::Quota;
 use crate::machine::SimMachine;
 use crate::program::{ProgramSpec, WaitPolicy};
 use corewise_decide::cpus::CpuSet;
-use corewise_decide::status::Placement;
+use corewise_decide::status::{Gang, Placement};
 use corewise_machine::cpu_list;
 use serde::Deserialize;
 use std::io;
@@ -29,6 +29,7 @@ struct RawScenario {
     policy: Option<Spanned<String>>,
     limit_ms: Option<Spanned<u64>>,
     delay_us: Option<Spanned<u64>>,
+    switch_us: Option<Spanned<u64>>,
     #[serde(default = "yes")]
     autogroup: bool,
     manager: Option<Spanned<String>>,
@@ -74,6 +75,9 @@ struct RawProgram {
     min_threads: Option<Spanned<u32>>,
     max_threads: Option<Spanned<u32>>,
     placement: Option<RawPlacement>,
+    gang: Option<Spanned<RawGang>>,
+    keeps_idle: Option<Spanned<bool>>,
+    weight: Option<Spanned<u32>>,
     #[serde(default)]
     background: bool,
 }
@@ -84,6 +88,14 @@ enum RawPlacement {
     Any,
     Compact,
     Scatter,
+}
+
+/// Whether a program is a gang of its own, or of which one it is.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "gang is true, false or a name")]
+enum RawGang {
+    Own(bool),
+    Named(String),
 }
 
 fn yes() -> bool {
@@ -149,6 +161,7 @@ pub(super) fn resolve(
     scenario.autogroup = raw.autogroup;
     scenario.limit_ns = scaled(raw.limit_ms.as_ref(), 1_000_000, DEFAULT_LIMIT_NS);
     scenario.delay_ns = scaled(raw.delay_us.as_ref(), 1_000, DEFAULT_DELAY_NS);
+    scenario.switch_ns = scaled(raw.switch_us.as_ref(), 1_000, 0);
     scenario.policy = policy(&source, &raw)?;
     for group in &raw.group {
         scenario.groups.push(self::group(&source, group)?);
@@ -309,7 +322,30 @@ fn entry(
         entry.cpus = Some(list.into_iter().collect::<CpuSet>());
     }
     entry.managed = managed(source, name, raw, &entry.spec)?;
+    entry.gang = gang(source, name, raw)?;
     Ok(entry)
+}
+
+fn gang(source: &Source<'_>, name: &str, raw: &RawProgram) -> Result<Option<Gang>, ScenarioError> {
+    let gang = match raw.gang.as_ref().map(Spanned::get_ref) {
+        Some(RawGang::Named(gang)) => Some(gang.clone()),
+        Some(RawGang::Own(true)) => Some(String::new()),
+        Some(RawGang::Own(false)) | None => None,
+    };
+    let only = raw.keeps_idle.as_ref().map(Spanned::span);
+    let only = only.or(raw.weight.as_ref().map(Spanned::span));
+    match (gang, only) {
+        (None, Some(at)) => {
+            let why =
+                format!("{name}: only a gang keeps CPUs idle or has a weight; say `gang = true`");
+            Err(source.wrong(&at, why))
+        }
+        (gang, _) => Ok(gang.map(|name| Gang {
+            name,
+            keeps_idle: raw.keeps_idle.as_ref().is_some_and(|k| *k.get_ref()),
+            weight: raw.weight.as_ref().map_or(100, |w| *w.get_ref()),
+        })),
+    }
 }
 
 fn spec(source: &Source<'_>, program: &Spanned<RawProgram>) -> Result<ProgramSpec, ScenarioError> {
@@ -379,10 +415,12 @@ fn place(raw: &RawScenario, wrong: &Wrong) -> Range<usize> {
     let Some(program) = wrong.entry.and_then(|index| raw.program.get(index)) else {
         let limit = raw.limit_ms.as_ref().map(Spanned::span);
         let delay = raw.delay_us.as_ref().map(Spanned::span);
+        let switch = raw.switch_us.as_ref().map(Spanned::span);
         let group = raw.group.last().map(Spanned::span);
         return match wrong.key {
             "limit_ms" => limit,
             "delay_us" => delay,
+            "switch_us" => switch,
             "group" => group,
             _ => None,
         }
@@ -398,6 +436,8 @@ fn place(raw: &RawScenario, wrong: &Wrong) -> Range<usize> {
         "cpus" => p.cpus.as_ref().map(Spanned::span),
         "threads" => p.threads.as_ref().map(Spanned::span),
         "min_threads" => p.min_threads.as_ref().map(Spanned::span),
+        "gang" => p.gang.as_ref().map(Spanned::span),
+        "weight" => p.weight.as_ref().map(Spanned::span),
         "max_threads" => p.max_threads.as_ref().map(Spanned::span),
         _ => None,
     };

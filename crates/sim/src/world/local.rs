@@ -13,6 +13,7 @@ use super::{Due, SimWorld};
 use crate::program::ProgramNumber;
 use crate::scenario::{Entry, Share};
 use corewise_decide::cpus::CpuSet;
+use corewise_decide::gang::Turn;
 use corewise_decide::local::place;
 use corewise_decide::status::{LocalRule, ProgramId, Request, Wants};
 use corewise_decide::world::{Action, Input};
@@ -47,6 +48,9 @@ pub(super) struct Local {
     pub(super) granted_since_ns: u64,
     pub(super) first_granted_ns: Option<u64>,
     pub(super) claims: u64,
+    /// When its threads run, by the newest turn, and how many it was told.
+    pub(super) turn: Option<Turn>,
+    pub(super) turns: u64,
 }
 
 impl Local {
@@ -68,6 +72,8 @@ impl Local {
             granted_since_ns: now_ns,
             first_granted_ns: None,
             claims: 0,
+            turn: None,
+            turns: 0,
         }
     }
 

@@ -140,6 +140,12 @@ impl SimWorld<'_> {
         if let Some(managed) = managed {
             let wants = wants(entry, &cpus, managed);
             self.join(number, name, wants, cpus);
+            if entry.gang.is_some() {
+                self.inputs.push(Input::Gang {
+                    program: id_of(number),
+                    gang: entry.gang.clone(),
+                });
+            }
         }
     }
 
