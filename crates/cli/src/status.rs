@@ -140,6 +140,7 @@ fn bounds(status: &Value) -> Option<String> {
 pub(crate) fn table(programs: &[Value]) -> String {
     let users: BTreeSet<u64> = programs.iter().filter_map(|p| p["user"].as_u64()).collect();
     let several = users.len() > 1;
+    let gangs = programs.iter().any(|program| program["gang"].is_object());
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let titles = [
@@ -152,8 +153,9 @@ pub(crate) fn table(programs: &[Value]) -> String {
         "USES",
         "FOLLOWS",
     ];
-    let of_several = several.then_some("USER");
-    table.set_header(titles.into_iter().chain(of_several).map(output::bold));
+    let further = [("GANG RUNS", gangs), ("USER", several)].into_iter();
+    let further = further.filter_map(|(title, shown)| shown.then_some(title));
+    table.set_header(titles.into_iter().chain(further).map(output::bold));
     for program in programs {
         let claim = &program["claim"];
         let mut cpus = cpu_list(&claim["cpus"]).unwrap_or_else(|| "-".to_owned());
@@ -171,10 +173,12 @@ pub(crate) fn table(programs: &[Value]) -> String {
             uses.map_or("-".to_owned(), |uses| format!("{uses:.2}")),
             follows(program),
         ];
+        row.extend(gangs.then(|| turn(program)));
         row.extend(several.then(|| number(&program["user"])));
         table.add_row(row);
     }
-    for index in [0, 3, 4, 5, 6, 8] {
+    let user = several.then_some(8 + usize::from(gangs));
+    for index in [0, 3, 4, 5, 6].into_iter().chain(user) {
         if let Some(column) = table.column_mut(index) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -207,6 +211,23 @@ fn follows(program: &Value) -> String {
         text.push_str(&format!("; not {staying}"));
     }
     text
+}
+
+/// How much of the time a gang runs, and its gang's name if it has one.
+fn turn(program: &Value) -> String {
+    let gang = &program["gang"];
+    if !gang.is_object() {
+        return "-".to_owned();
+    }
+    let ms = |key: &str| program["turn"][key].as_f64().map(|ns| ns / 1e6);
+    let runs = match (ms("runs_ns"), ms("period_ns")) {
+        (Some(runs), Some(period)) => format!("{runs:.0} of every {period:.0} ms"),
+        _ => "always".to_owned(),
+    };
+    match gang["name"].as_str() {
+        None | Some("") => runs,
+        Some(name) => format!("{runs} ({name})"),
+    }
 }
 
 /// 0 means that the program has not said.
@@ -273,6 +294,18 @@ mod tests {
         assert!(!one.contains("USER"), "{one}");
         let two = table(&[program(0), program(1000)]);
         assert!(two.contains("USER") && two.contains("1000"), "{two}");
+    }
+
+    #[test]
+    fn how_much_of_the_time_gangs_run_is_shown_where_there_are_gangs() {
+        let alone = json!({"pid": 12, "name": "sort"});
+        assert!(!table(&[alone.clone()]).contains("GANG"));
+        let gang = |name: &str, turn: Value| json!({"pid": 13, "name": "cg", "gang": {"name": name, "weight": 100}, "turn": turn});
+        let turns = json!({"runs_ns": 25_000_000, "period_ns": 50_000_000});
+        let programs = [alone, gang("mpi", turns), gang("", Value::Null)];
+        let shown = table(&programs);
+        assert!(shown.contains("25 of every 50 ms (mpi)"), "{shown}");
+        assert!(shown.contains("always"), "{shown}");
     }
 
     #[test]

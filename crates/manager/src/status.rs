@@ -58,6 +58,11 @@ fn json<'a>(manager: &GlobalManager, managed: impl Fn(&ProgramId) -> Option<&'a 
         let follows = managed.follows.as_ref();
         told["follows"] = json!(follows.map(|f| &f.runtimes));
         told["stay"] = json!(follows.map(|f| &f.stay));
+        told["gang"] = json!(manager.gang(*id));
+        told["turn"] = json!(manager.turn(*id).map(|turn| json!({
+            "runs_ns": turn.runs_ns(),
+            "period_ns": turn.period_ns,
+        })));
         Some(told)
     });
     json!({

@@ -7,6 +7,7 @@
 
 use crate::cpus::CpuSet;
 use crate::gang::{Demand, Schedule, Set, SetId, Where};
+use crate::global::GlobalManager;
 use crate::status::{Gang, Program, ProgramId, Status};
 use crate::world::{Input, Output, Readings};
 use corewise_abi::turn::Turn;
@@ -41,6 +42,18 @@ pub(super) struct Gangs {
     next_set: u64,
     /// Since when they wait for readings, and how long.
     read_ns: Option<(u64, u64)>,
+}
+
+impl GlobalManager {
+    /// What a program has said of itself, if it is a gang.
+    pub fn gang(&self, program: ProgramId) -> Option<&Gang> {
+        self.gangs.gang(program)
+    }
+
+    /// When a program runs; `None`: always.
+    pub fn turn(&self, program: ProgramId) -> Option<&Turn> {
+        self.gangs.members.get(&program)?.told.as_ref()
+    }
 }
 
 impl Gangs {
