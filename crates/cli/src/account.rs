@@ -103,6 +103,7 @@ impl Account<'_> {
             "tuned": tuned,
             "managed": joined.to_json(),
             "live": self.regions,
+            "gang": joined.gang(),
             "jobserver": offered.map(Offered::to_json),
             "warnings": advisor.warnings(),
         });

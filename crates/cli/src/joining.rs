@@ -1,7 +1,9 @@
 //! How the program of `corewise run` comes under management, and what is said of it afterwards.
 
 use corewise_launch::command::Command;
-use corewise_local::outside::{Followed, Follower, Jobs, Locks, Managed, Outside, Program};
+use corewise_local::outside::{
+    Followed, Follower, Gang, Jobs, Locks, Managed, Outside, Program, Turns,
+};
 use corewise_wire::Folder;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -47,6 +49,7 @@ impl Joining {
         threads: u32,
         alone: bool,
         stay: Vec<String>,
+        gang: Option<Gang>,
         followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
         if let Some(why) = unmanaged(alone) {
@@ -65,6 +68,7 @@ impl Joining {
         };
         let program = Program {
             stay,
+            gang,
             ..Program::rigid(pid, name, threads)
         };
         match Outside::start(program, folder, Box::new(manager), followers) {
@@ -136,7 +140,14 @@ impl Joined {
             (Some(why), None) => format!("Not managed: {why}."),
             (None, None) => "Not managed.".to_owned(),
         };
-        format!("{managed}{locks}")
+        let turns = self.managed.gang.as_ref().map(turns);
+        let turns = turns.filter(|_| self.managed.program.is_some());
+        format!("{managed}{locks}{}", turns.unwrap_or_default())
+    }
+
+    /// What came of its turns, for the summary; `None` where it was to be no gang.
+    pub(crate) fn gang(&self) -> Option<&Turns> {
+        self.managed.gang.as_ref()
     }
 
     /// For the summary.
@@ -182,6 +193,26 @@ fn blocked(locks: &Locks) -> String {
         locks.waits,
         longest.unwrap_or_default()
     )
+}
+
+/// What came of its turns, as a sentence of its own.
+fn turns(turns: &Turns) -> String {
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let name = match turns.name.as_str() {
+        "" => String::new(),
+        name => format!(" {name:?}"),
+    };
+    let why = turns.why_not.as_deref().unwrap_or("nothing is known");
+    match (turns.means, turns.switches) {
+        (None, _) => format!(" No gang: it cannot be stopped and continued: {why}."),
+        (Some(_), 0) if turns.refused > 0 => format!(" Gang{name}: it ran always: {why}."),
+        (Some(_), 0) => format!(" Gang{name}: it ran always, there was no need for turns."),
+        (Some(means), n) => format!(
+            " Gang{name}: stopped and continued {n} times by {means}, {:.3} ms late (median; at worst {:.3} ms).",
+            ms(turns.late_ns_median),
+            ms(turns.late_ns_worst),
+        ),
+    }
 }
 
 /// How many jobs a build might run, as the end of a sentence.

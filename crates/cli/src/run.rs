@@ -15,6 +15,7 @@ use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
 use corewise_local::advise::{AdviseError, Advisor, Source};
 use corewise_local::live::Live;
+use corewise_local::outside::{Gang, MAX_GANG_NAME};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,13 +70,41 @@ pub(crate) struct RunArgs {
           value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<Option<u32>>,
 
+    /// Its threads need each other: they run at the same time, or not at all. Where CPUs are short it takes turns
+    /// with other gangs; programs with the same NAME are one gang
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, value_parser = gang_name,
+          conflicts_with = "alone")]
+    gang: Option<Option<String>>,
+
+    /// CPUs that the gang does not use in its turns stay idle, so that nothing interferes
+    #[arg(long, requires = "gang")]
+    gang_keeps_idle: bool,
+
     /// Say nothing at the end
     #[arg(short, long)]
     quiet: bool,
 }
 
+/// A gang's share of the time against others.
+const USUAL_WEIGHT: u32 = 100;
+
+/// A gang's name, as long as a message has room for.
+fn gang_name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=MAX_GANG_NAME => Ok(text.to_owned()),
+        n => Err(format!(
+            "a name has 1 to {MAX_GANG_NAME} bytes, this one has {n}"
+        )),
+    }
+}
+
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let mut request = args.search.request()?;
+    let gang = args.gang.clone().map(|name| Gang {
+        name: name.unwrap_or_default(),
+        keeps_idle: args.gang_keeps_idle,
+        weight: USUAL_WEIGHT,
+    });
     let building = Building::of(&request.template, args.jobs);
     request.untuned =
         args.live || args.as_is || building.is_some() && !request.template.has_placeholder();
@@ -194,6 +223,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         setting.threads,
         args.alone,
         plan.staying(loaded.follower.is_some()),
+        gang,
         loaded.follower.into_iter().chain(jobserver).collect(),
     );
     let outcome = running.wait()?;

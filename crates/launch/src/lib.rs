@@ -13,6 +13,7 @@ pub mod runtimes;
 pub mod sandbox;
 mod signals;
 pub mod spool;
+pub mod stops;
 mod tail;
 pub mod template;
 

@@ -9,6 +9,7 @@
 //!   passed on to the program;
 //! - if the program stops itself by a job-control signal, corewise stops too, and continues it when
 //!   it is itself continued;
+//! - a thread of corewise's own may hold the program still at times (crate::stops);
 //! - if corewise dies, the program goes on.
 //!
 //! # Safety
@@ -21,7 +22,7 @@ use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -32,7 +33,11 @@ use crate::pump;
 use crate::sandbox::Error;
 use crate::sandbox::wire::{Event, RECORD, Stage};
 use crate::signals::{self, Inherited};
+use crate::stops;
 use crate::{Spool, Status};
+
+/// After this time whoever holds the program has taken note that it stands still, mostly.
+const TRAP_IS_NOTED: Duration = Duration::from_millis(1);
 
 /// How to run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -136,6 +141,7 @@ impl Running {
 
     /// Waits for the program's end.
     pub fn wait(self) -> Result<Outcome, Error> {
+        stops::waiter_is_here();
         loop {
             let continued = CONTINUED.load(Ordering::SeqCst);
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -160,6 +166,11 @@ impl Running {
                 // SAFETY: the kernel filled the fields that belong to a child's change.
                 let signal = unsafe { info.si_status() };
                 self.stop_too(signal, continued);
+                continue;
+            }
+            if info.si_code == libc::CLD_TRAPPED {
+                // A thread of ours holds the program by ptrace, and takes note of this at once; it is not for us.
+                std::thread::sleep(TRAP_IS_NOTED);
                 continue;
             }
             break;
@@ -279,6 +290,11 @@ impl Drop for Passing {
 }
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// How often this process has been continued.
+pub(crate) fn continuations() -> u32 {
+    CONTINUED.load(Ordering::SeqCst)
+}
 
 extern "C" fn count_continuation(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     CONTINUED.fetch_add(1, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
 use super::said::Said;
-use super::{Program, Shared, wait_for};
+use super::{Member, Program, Shared, wait_for};
 use corewise_abi::VERSION;
 use corewise_abi::claim::State;
 use corewise_abi::message::{Join, ToManager, ToProgram, features};
@@ -92,6 +92,10 @@ pub(super) struct Attending<'a> {
     /// Runtimes that are known to stay as they are.
     stay: Vec<String>,
     said: Said,
+    /// It is a gang, and can be stopped.
+    gang: Option<&'a Member>,
+    /// What is still to be said of that.
+    gang_to_say: Option<ToManager>,
     /// Threads are not where the claim has them: the program has not come down to it yet.
     unplaced: bool,
     /// The generation that was followed last.
@@ -107,10 +111,16 @@ impl<'a> Attending<'a> {
         folder: &Folder,
         shared: &'a Shared,
         followers: &'a Followers,
+        gang: Option<&'a Member>,
     ) -> Result<Attending<'a>, CannotJoin> {
+        let gang = gang.filter(|gang| gang.keeper().is_some());
+        let turns = match gang {
+            Some(_) => features::GANGS,
+            None => 0,
+        };
         let join = Join {
             version: VERSION,
-            features: features::RULE | features::AGAIN,
+            features: features::RULE | features::AGAIN | turns,
             pid: program.pid,
             name: program.name.clone(),
             wants: program.wants,
@@ -151,6 +161,8 @@ impl<'a> Attending<'a> {
             joined_at: Instant::now(),
             stay: program.stay.clone(),
             said: Said::to(joined.features),
+            gang,
+            gang_to_say: say_gang(gang, joined.features),
             unplaced: false,
             seen: 0,
             cpus: CpuSet::new(),
@@ -162,7 +174,11 @@ impl<'a> Attending<'a> {
         let end = loop {
             // It does not say: what it could use shows in what it asks for and in what it uses.
             self.progress.could_use.store(0, Ordering::Relaxed);
-            let granted = match tell_of_grants(&self.claim) {
+            let keeper = self.gang.and_then(Member::keeper);
+            if let Some(keeper) = keeper {
+                keeper.follow(Some(Arc::clone(&self.claim)));
+            }
+            let granted = match tell_of_grants(&self.claim, keeper.and_then(|k| k.told().ok())) {
                 Ok(granted) => granted,
                 Err(error) => break End::Lost(format!("claims cannot be waited for: {error}")),
             };
@@ -170,6 +186,10 @@ impl<'a> Attending<'a> {
                 break end;
             }
         };
+        // First of all: it may stand still.
+        if let Some(keeper) = self.gang.and_then(Member::keeper) {
+            keeper.follow(None);
+        }
         self.put_back();
         end
     }
@@ -267,8 +287,12 @@ impl<'a> Attending<'a> {
         self.behind.next(Instant::now(), run, allowed, occasions)
     }
 
-    /// Asks for what the program could use, where something follows its claim, and says what does.
+    /// Asks for what the program could use, where something follows its claim, and says what does, and whether it
+    /// is a gang.
     fn ask(&mut self, progress: Progress) -> Result<(), Error> {
+        if let Some(said) = self.gang_to_say.take() {
+            self.channel.send(&said, &[])?;
+        }
         if let Some(said) = self.said.next(self.followers.names(), &self.stay) {
             self.channel.send(&said, &[])?;
         }
@@ -352,6 +376,7 @@ impl<'a> Attending<'a> {
         self.rule = welcomed.rule;
         self.pages_are_new = true;
         self.said = Said::to(welcomed.features);
+        self.gang_to_say = say_gang(self.gang, welcomed.features);
         self.seen = 0;
         self.shared.now().managed.program = Some(welcomed.program);
         ToManager::Threads(self.placing.count())
@@ -391,9 +416,15 @@ impl<'a> Attending<'a> {
     }
 }
 
-/// A descriptor that becomes readable at every grant. A thread sleeps on the claim page for it: a page
-/// cannot be polled.
-fn tell_of_grants(claim: &Arc<ClaimReader>) -> std::io::Result<OwnedFd> {
+/// What a manager with these feature bits is to be told of a gang.
+fn say_gang(gang: Option<&Member>, manager: u64) -> Option<ToManager> {
+    let gang = gang.filter(|_| manager & features::GANGS != 0)?;
+    Some(ToManager::Gang(Some(gang.gang.clone())))
+}
+
+/// A descriptor that becomes readable at every grant, as does `also`. A thread sleeps on the claim page for it: a
+/// page cannot be polled.
+fn tell_of_grants(claim: &Arc<ClaimReader>, also: Option<OwnedFd>) -> std::io::Result<OwnedFd> {
     let granted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let tell = granted.try_clone()?;
     let claim = Arc::downgrade(claim);
@@ -402,8 +433,10 @@ fn tell_of_grants(claim: &Arc<ClaimReader>) -> std::io::Result<OwnedFd> {
         while let Some(claim) = claim.upgrade() {
             if claim.wait(seen, Some(SLEEP)) {
                 seen = claim.granted().generation;
-                // A counter that is full says the same as one that is not.
-                let _ = rustix::io::write(&tell, &1u64.to_ne_bytes());
+                // Whoever keeps turns is told first. A counter that is full says the same as one that is not.
+                for told in also.iter().chain([&tell]) {
+                    let _ = rustix::io::write(told, &1u64.to_ne_bytes());
+                }
             }
         }
     })?;

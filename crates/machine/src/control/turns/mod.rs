@@ -79,6 +79,9 @@ pub struct Gone {
     pub threads: u32,
     /// Threads that could not be let go yet, because they do not stand still yet.
     pub awaited: u32,
+    /// Somebody has stopped the program by a signal meanwhile: it stands still on. A parent that shares its process
+    /// with the caller was not told, and should ask.
+    pub by_others: bool,
     /// When the first went on, on the monotonic clock, in nanoseconds.
     pub first_ns: u64,
     /// When the last did.

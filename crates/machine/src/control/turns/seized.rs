@@ -4,7 +4,8 @@
 //!
 //! `stop` asks each thread what it does (its `stat`), and seizes and interrupts those that run: the kernel stops
 //! them at once if they are on a CPU in user mode, else when they next come there; in either case they execute no
-//! instruction of the program's any more. A thread that sleeps is left alone, because its system call would say
+//! instruction of the program's any more. That all have stopped is known when they say so, or when their processes'
+//! CPU clocks stand still: those that wait for a CPU are left to find out when they get one. A thread that sleeps is left alone, because its system call would say
 //! that it was interrupted (EINTR), which programs may not expect. Then all is listed again until nothing new runs.
 //! `go` releases what was seized.
 //!
@@ -31,8 +32,8 @@
 //! - A process is not found if it was made, and lost its parent, within one turn.
 //! - A thread in the first microseconds of executing a set-user-ID program when it is seized: the kernel
 //!   leaves out the other user's rights, as for every traced program, unless we are root.
-//! - A thread in an uninterruptible sleep is not waited for; what it seized for stays pending, and holds it for
-//!   up to [`LONGEST_LATE`] when it comes back within a turn.
+//! - A thread that was seized in the kernel, and is in an uninterruptible sleep there, is not waited for. Should it
+//!   come back within its program's next turn, it stands still until [`Means::go`] is called again.
 //!
 //! [signal(7)]: https://man7.org/linux/man-pages/man7/signal.7.html
 
@@ -50,10 +51,6 @@ use crate::control::process::{Process, parent};
 /// A thread is waited for no longer than this until it stands still.
 const LONGEST_WAIT_NS: u64 = 2_000_000;
 
-/// How long threads that were not let go yet may stand still in their turn: so often one should call
-/// [`Means::go`] again.
-pub const LONGEST_LATE: Duration = Duration::from_millis(5);
-
 /// Listings in one stop before it is given up that new threads come all the time: the next look finds them.
 const MOST_PASSES: u32 = 6;
 
@@ -69,6 +66,8 @@ pub struct Seizing {
     root: i32,
     tasks: Tasks,
     held: BTreeMap<i32, Held>,
+    /// Somebody else has stopped the program since it was let go last.
+    by_others: bool,
     rescue: Option<Rescue>,
     /// The tracer is the thread that made this.
     _of_this_thread: PhantomData<*const ()>,
@@ -97,6 +96,7 @@ impl Seizing {
             root: pid,
             tasks: Tasks::below(pid),
             held: BTreeMap::new(),
+            by_others: false,
             rescue: Rescue::of(pid),
             _of_this_thread: PhantomData,
         };
@@ -173,10 +173,11 @@ impl Seizing {
 
     fn take(&mut self, change: Change) {
         match change.what {
-            What::Stopped { signal } => {
+            What::Stopped { signal, by_others } => {
                 let repaired = false;
                 let stopped = Held::Stopped { signal, repaired };
                 self.held.insert(change.tid, stopped);
+                self.by_others |= by_others;
             }
             What::Ended => {
                 self.held.remove(&change.tid);
@@ -198,8 +199,8 @@ impl Seizing {
         awaited.map(|(tid, _)| *tid).collect()
     }
 
-    /// Waits until all that is seized stands still, not longer than until `end_ns`. When the last did, and how
-    /// many do not.
+    /// Waits until nothing of the program is on a CPU any more, not longer than until `end_ns`. When that was, and
+    /// how many threads do not know yet that they are to stand still: they wait for a CPU to find out.
     fn await_stops(&mut self, end_ns: u64) -> (u64, u32) {
         let mut nap = Duration::from_micros(5);
         loop {
@@ -208,10 +209,14 @@ impl Seizing {
             if left == 0 || now >= end_ns {
                 return (now, left);
             }
+            self.tasks.have_run();
             // One of them may need the very CPU that we are on.
             std::thread::sleep(nap);
-            self.sweep();
             nap = (nap * 2).min(Duration::from_micros(200));
+            if !self.tasks.have_run() {
+                return (now, left);
+            }
+            self.sweep();
         }
     }
 
@@ -347,7 +352,7 @@ impl Means for Seizing {
     fn look(&mut self) -> Result<Stopped, Refused> {
         self.sweep();
         self.ask_awaited();
-        if self.tasks.have_run() {
+        if self.tasks.have_run() || self.tasks.may_be_new() {
             return self.stop();
         }
         self.repair();
@@ -388,6 +393,7 @@ impl Means for Seizing {
             self.ask(tid);
             release(self, tid);
         }
+        gone.by_others = std::mem::take(&mut self.by_others);
         gone.awaited = u32::try_from(self.held.len()).unwrap_or(u32::MAX);
         gone
     }

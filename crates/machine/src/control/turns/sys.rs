@@ -21,8 +21,13 @@ pub(super) struct Change {
 /// See [`Change`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// It stands still. A signal that was about to be delivered to it, which must be given back; 0: none.
-    Stopped { signal: i32 },
+    /// It stands still.
+    Stopped {
+        /// A signal that was about to be delivered to it, which must be given back; 0: none.
+        signal: i32,
+        /// Somebody has stopped its process besides: it would stand still without us.
+        by_others: bool,
+    },
     /// It is not traced, but a child of the calling thread, and somebody has stopped it.
     StoppedBySomebody,
     /// It has ended. The kernel has forgotten it now, unless it was only looked at.
@@ -126,10 +131,15 @@ fn wait(which: libc::idtype_t, tid: i32, options: i32) -> io::Result<Option<Chan
         return Ok(None);
     }
     let what = match code {
-        // Of its event only the number remains: it stands still because we wanted it, or because somebody has
-        // stopped its process, in which case it stands still afterwards, too.
-        libc::CLD_TRAPPED if status >> 8 != 0 => What::Stopped { signal: 0 },
-        libc::CLD_TRAPPED => What::Stopped { signal: status },
+        // With an event, the signal says why: SIGTRAP because we wanted it, else what its process was stopped by.
+        libc::CLD_TRAPPED if status >> 8 != 0 => What::Stopped {
+            signal: 0,
+            by_others: status & 0xff != libc::SIGTRAP,
+        },
+        libc::CLD_TRAPPED => What::Stopped {
+            signal: status,
+            by_others: false,
+        },
         libc::CLD_STOPPED => What::StoppedBySomebody,
         _ => What::Ended,
     };

@@ -1,0 +1,282 @@
+//! Keeps a program's turns: a thread that stops it at the end of each window of its turn and lets it go on at the
+//! beginning of the next, by the clock, without a message for each switch.
+//!
+//! The thread reads the turn from the claim page at every grant. It sleeps until the next change; while the program
+//! stands still it looks now and then for threads that have woken up, as often as costs next to nothing. Everything
+//! goes on at once where the turn ends, the manager is lost, the program ends, job control stops this process,
+//! or the program cannot be stopped as a whole.
+//!
+//! `clockwork` says what is to be done when, and is pure; `account` is what is said of it afterwards.
+
+mod account;
+mod clockwork;
+
+pub use account::Turns;
+
+use account::Account;
+use clockwork::{Clockwork, Do};
+use corewise_abi::turn::Turn;
+use corewise_launch::stops::Notice;
+use corewise_machine::control::turns::{Means, hurry, means_for};
+use corewise_wire::ClaimReader;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The means are found out sooner than this, or the program is no gang.
+const LONGEST_START: Duration = Duration::from_secs(1);
+
+/// The program's end waits no longer than this until what it left behind was let go.
+const LONGEST_END: Duration = Duration::from_millis(200);
+
+/// The keeper of one program's turns.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    orders: Arc<Orders>,
+    /// By what it stops the program, or why it cannot.
+    means: Result<&'static str, String>,
+    /// Closed by the thread when it is done.
+    done: Mutex<Receiver<()>>,
+}
+
+/// What the thread is to do, and what came of it.
+#[derive(Debug)]
+pub(super) struct Orders {
+    /// Readable when there is something new: orders, or a grant.
+    told: OwnedFd,
+    given: Mutex<Given>,
+    account: Mutex<Account>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    claim: Option<Arc<ClaimReader>>,
+    ends: bool,
+}
+
+impl Keeper {
+    /// For the process `pid` and all below it. No turn is kept yet.
+    pub(super) fn start(pid: i32) -> Result<Keeper, String> {
+        let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| format!("there is no descriptor to be had: {error}"))?;
+        let orders = Arc::new(Orders {
+            told,
+            given: Mutex::default(),
+            account: Mutex::default(),
+        });
+        let (found, means) = channel();
+        let (working, done) = channel();
+        let kept = Arc::clone(&orders);
+        corewise_launch::run::beside("turns", move || {
+            match means_for(pid) {
+                Ok(means) => {
+                    let _ = found.send(Ok(means.name()));
+                    Keeping::new(&kept, means).keep();
+                }
+                Err(refused) => {
+                    let _ = found.send(Err(refused.why));
+                }
+            }
+            drop(working);
+        })
+        .map_err(|error| format!("there is no thread to be had: {error}"))?;
+        let means = match means.recv_timeout(LONGEST_START) {
+            Ok(means) => means,
+            Err(RecvTimeoutError::Timeout) => Err("it does not answer in time".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => Err("its keeper has ended".to_owned()),
+        };
+        Ok(Keeper {
+            orders,
+            means,
+            done: Mutex::new(done),
+        })
+    }
+
+    /// By what it stops and continues the program, or why it cannot.
+    pub(super) fn means(&self) -> Result<&'static str, String> {
+        self.means.clone()
+    }
+
+    /// Keeps the turns of this claim from now on; `None`: the program runs.
+    pub(super) fn follow(&self, claim: Option<Arc<ClaimReader>>) {
+        self.orders.given().claim = claim;
+        self.orders.tell();
+    }
+
+    /// To be made readable at every grant.
+    pub(super) fn told(&self) -> std::io::Result<OwnedFd> {
+        self.orders.told.try_clone()
+    }
+
+    /// What came of it so far.
+    pub(super) fn turns(&self, name: &str) -> Turns {
+        let account = self.orders.account();
+        account.turns(name, self.means.clone())
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.orders.given().ends = true;
+        self.orders.tell();
+        // An error is what we wait for. Should it take longer, the kernel lets all go when this process ends.
+        let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = done.recv_timeout(LONGEST_END);
+    }
+}
+
+impl Orders {
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn tell(&self) {
+        // A counter that is full says the same as one that is not.
+        let _ = rustix::io::write(&self.told, &1u64.to_ne_bytes());
+    }
+}
+
+/// The thread's own.
+struct Keeping<'a> {
+    orders: &'a Orders,
+    means: Box<dyn Means>,
+    clockwork: Clockwork,
+    turn: Option<Turn>,
+    notice: Option<Notice>,
+}
+
+impl<'a> Keeping<'a> {
+    fn new(orders: &'a Orders, means: Box<dyn Means>) -> Keeping<'a> {
+        Keeping {
+            orders,
+            means,
+            clockwork: Clockwork::default(),
+            turn: None,
+            notice: Notice::give().ok(),
+        }
+    }
+
+    fn keep(mut self) {
+        self.orders.account().hurried(hurry());
+        while self.take_orders() {
+            self.act();
+            let wait = self.clockwork.next(self.turn.as_ref(), now_ns());
+            self.sleep(wait);
+        }
+        self.let_all_go();
+    }
+
+    /// Reads what is to be done. False if nothing more is.
+    fn take_orders(&mut self) -> bool {
+        let given = self.orders.given();
+        self.turn = given.claim.as_ref().and_then(|claim| claim.turn());
+        let ends = given.ends;
+        drop(given);
+        if self.notice.as_ref().is_some_and(Notice::is_stopping) {
+            self.turn = None;
+        }
+        !ends
+    }
+
+    /// Does what is due.
+    fn act(&mut self) {
+        // Each may make the next due, but not for ever: the sleep comes first then.
+        for _ in 0..4 {
+            let now = now_ns();
+            match self.clockwork.due(self.turn.as_ref(), now) {
+                Do::Nothing => break,
+                Do::Stop { since_ns } => self.stop(since_ns),
+                Do::Look => self.look(),
+                Do::Go { since_ns } => self.go(since_ns),
+            }
+        }
+        // The thread that stops this process waits for it.
+        if let Some(notice) = self.notice.as_ref().filter(|notice| notice.is_stopping()) {
+            notice.let_go();
+        }
+    }
+
+    fn stop(&mut self, since_ns: Option<u64>) {
+        match self.means.stop() {
+            Ok(stopped) => {
+                self.clockwork.stopped(now_ns());
+                let mut account = self.orders.account();
+                account.stopped(since_ns, &stopped);
+            }
+            Err(refused) => self.refused(refused.why),
+        }
+    }
+
+    fn look(&mut self) {
+        let before = thread_cpu_ns();
+        match self.means.look() {
+            Ok(_) => {
+                let cost = thread_cpu_ns().saturating_sub(before);
+                self.clockwork.looked(now_ns(), cost);
+            }
+            Err(refused) => self.refused(refused.why),
+        }
+    }
+
+    /// It runs; the next end of a window tries again.
+    fn refused(&mut self, why: String) {
+        self.clockwork.refused(self.turn.as_ref(), now_ns());
+        self.orders.account().refused(why);
+    }
+
+    fn go(&mut self, since_ns: Option<u64>) {
+        let gone = self.means.go();
+        self.clockwork.gone(now_ns(), gone.awaited);
+        if gone.by_others
+            && let Some(notice) = &self.notice
+        {
+            notice.look_again();
+        }
+        let mut account = self.orders.account();
+        account.gone(since_ns, &gone);
+        account.used(thread_cpu_ns());
+    }
+
+    fn let_all_go(&mut self) {
+        self.turn = None;
+        self.act();
+    }
+
+    /// Sleeps until a time, or until it is told something.
+    fn sleep(&self, until_ns: Option<u64>) {
+        let told = self.notice.as_ref().and_then(Notice::told);
+        let mut polled: Vec<PollFd<'_>> = [Some(self.orders.told.as_fd()), told]
+            .into_iter()
+            .flatten()
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let time = until_ns.map(|until| until.saturating_sub(now_ns()));
+        let time = time.and_then(|ns| Timespec::try_from(Duration::from_nanos(ns)).ok());
+        if poll(&mut polled, time.as_ref()).is_ok() {
+            for fd in polled.iter().filter(|fd| !fd.revents().is_empty()) {
+                // Only its being readable matters.
+                let _ = rustix::io::read(fd.as_fd(), &mut [0; 8]);
+            }
+        }
+    }
+}
+
+fn now_ns() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn thread_cpu_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
