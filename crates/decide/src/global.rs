@@ -107,12 +107,14 @@ impl GlobalManager {
                 pid,
                 name,
                 wants,
+                group,
             } => {
                 let joined = Program {
                     pid: *pid,
                     name: name.clone(),
                     wants: bounded(*wants),
                     claim: None,
+                    group: group.clone(),
                     overridden: false,
                     joined_ns: self.status.time_ns,
                     threads: 0,

@@ -117,6 +117,10 @@ pub struct Program {
     pub wants: Wants,
     /// What it was granted; `None` until the policy has decided.
     pub claim: Option<Claim>,
+    /// The group with which the kernel shares out CPU time before it does among threads: a session or a
+    /// control group, by name. `None`: it is not known, or there are no groups.
+    #[serde(default)]
+    pub group: Option<String>,
     /// A person has set its claim: the policy does not.
     pub overridden: bool,
     /// When it joined, monotonic, in nanoseconds.

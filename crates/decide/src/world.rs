@@ -87,6 +87,9 @@ pub enum Input {
         name: String,
         /// What it asks for.
         wants: Wants,
+        /// The group with which it shares CPU time ([`Program::group`](crate::status::Program::group)).
+        #[serde(default)]
+        group: Option<String>,
     },
     /// A program asks for something else.
     Asked {

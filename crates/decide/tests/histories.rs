@@ -130,6 +130,7 @@ impl History {
                     pid: 1,
                     name: String::new(),
                     wants: *wants,
+                    group: None,
                 })
             }
             Step::Ask(index, wants) => self.which(*index).map(|program| Input::Asked {

@@ -85,6 +85,13 @@ fn processes() -> impl Iterator<Item = i32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
+/// The name of the group with which the kernel shares out a process's CPU time: equal for processes of one
+/// group, and of no other meaning. `None` where there are no groups, or it is not known. Costs some 50 µs.
+pub fn scheduling_group(root: &Root, pid: i32) -> Option<String> {
+    let Group(names) = Group::of(root, Some(pid));
+    (!names.is_empty()).then(|| names.join("/"))
+}
+
 /// A scheduling group: the names on the way to it from the outermost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Group(Vec<String>);
@@ -184,6 +191,16 @@ mod tests {
         assert_eq!(bob, Some(group(&["user", "bob"])));
         let system = group(&["system", "cron"]).beside(&own);
         assert_eq!(system, Some(group(&["system"])));
+    }
+
+    #[test]
+    fn a_group_has_a_name_and_no_group_has_none() {
+        let (_folder, root) = root_with(&[
+            ("proc/sys/kernel/sched_autogroup_enabled", "1\n"),
+            ("proc/7/autogroup", "/autogroup-35 nice 0\n"),
+        ]);
+        assert_eq!(scheduling_group(&root, 7).as_deref(), Some("/autogroup-35"));
+        assert_eq!(scheduling_group(&root, 8), None);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use corewise_abi::message::{
 };
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
+use corewise_machine::Root;
+use corewise_machine::neighbours::scheduling_group;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
 use std::os::fd::AsFd;
 
@@ -272,6 +274,7 @@ impl LinuxWorld<'_> {
             pid,
             name: printable(&join.name),
             wants: join.wants,
+            group: scheduling_group(&Root::system(), pid),
         });
         self.afterwards.welcome.push(program);
         Ok(())

@@ -51,6 +51,7 @@ impl Known {
                 pid: program.pid,
                 name: program.name.clone(),
                 wants: program.wants,
+                group: program.group.clone(),
             };
             entries.push(entry(program.joined_ns, joined));
             if program.threads > 0 {

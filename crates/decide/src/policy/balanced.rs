@@ -13,7 +13,9 @@
 //!   theirs if all shared alike, the kernel divides the CPUs. It divides them by threads: so each program
 //!   has as many as there are CPUs, as a rigid one has. With fewer it would have a smaller part than the
 //!   rigid ones, which, if their threads spin, waste most of what they get beside others. (Not under a
-//!   quota: threads that are too many use it up.)
+//!   quota: threads that are too many use it up. Nor where the program is in another session or control group
+//!   than the rigid ones: groups share first, so that it has its part with fewer threads, too, and wastes
+//!   nothing on waiting for those that have no CPU.)
 //! - *No CPU is idle in the mean* while somebody could use it: then threads beyond the CPUs are shared, see
 //!   `idle`.
 //!
@@ -70,6 +72,9 @@ pub struct Balanced {
     idle: Idle,
     /// Whether rigid programs have to share, since they left the others too little.
     rigid_share: bool,
+    /// How many threads programs have at most meanwhile whose share does not depend on it.
+    #[serde(default)]
+    at_most: BTreeMap<ProgramId, u32>,
     /// Before, no program gets CPUs of its own.
     shared_until_ns: u64,
     /// The room that the numbers of threads rest on.
@@ -101,6 +106,7 @@ impl Default for Balanced {
             activities: Activities::default(),
             idle: Idle::default(),
             rigid_share: false,
+            at_most: BTreeMap::new(),
             shared_until_ns: 0,
             room_used: 0,
             period_ns: SHORTEST_NS,

@@ -335,6 +335,24 @@ fn beside_a_rigid_program_with_a_thread_for_each_cpu_everybody_has_as_many() {
 }
 
 #[test]
+fn in_a_group_of_its_own_a_program_beside_a_rigid_one_has_its_share_of_threads() {
+    let mut made = made(4);
+    let fixed = made.join_in(Some("a"), rigid(4, 4));
+    made.threads(fixed, 4);
+    let apart = made.join_in(Some("b"), malleable(1, 4));
+    assert_eq!(made.has(apart), "2 on 0-3");
+    // Beside one in the same group it has its part by its threads.
+    let together = made.join_in(Some("b"), rigid(1, 1));
+    made.threads(together, 1);
+    assert_eq!(made.has(apart), "4 on 0-3");
+    made.leave(together);
+    assert_eq!(made.has(apart), "2 on 0-3");
+    made.leave(fixed);
+    made.run(1_000, &[(apart, 2.0)], 0.0);
+    assert_eq!(made.claim(apart).threads, 4);
+}
+
+#[test]
 fn a_rigid_program_that_would_leave_too_little_has_to_share() {
     let mut made = made(16);
     let fixed = made.join(rigid(12, 12));

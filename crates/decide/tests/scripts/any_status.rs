@@ -50,6 +50,7 @@ prop_compose! {
                 malleable: flags.0,
             },
             claim: claim.map(|(cpus, threads, exclusive)| Claim { cpus, threads, exclusive }),
+            group: None,
             overridden: flags.1,
             joined_ns,
             threads: numbers[3],

@@ -84,6 +84,11 @@ impl Made {
 
     /// A program joins; its number.
     pub(crate) fn join(&mut self, wants: Wants) -> u64 {
+        self.join_in(None, wants)
+    }
+
+    /// A program joins that shares CPU time within this group; its number.
+    pub(crate) fn join_in(&mut self, group: Option<&str>, wants: Wants) -> u64 {
         self.now_ns += 1;
         let program = self.next;
         self.next += 1;
@@ -93,6 +98,7 @@ impl Made {
             pid: 1000 + program as i32,
             name: format!("p{program}"),
             wants,
+            group: group.map(str::to_owned),
         });
         program
     }

@@ -84,6 +84,7 @@ mod tests {
                 threads: 2,
                 ..Claim::default()
             }),
+            group: None,
             overridden: false,
             joined_ns: 0,
             threads,

@@ -139,7 +139,10 @@ impl SimWorld<'_> {
         });
         if let Some(managed) = managed {
             let wants = wants(entry, &cpus, managed);
-            self.join(number, name, wants, cpus);
+            let group = self.starter.group(&entry.share);
+            // Threads outside of any group share with whole groups, each for itself.
+            let group = (group != GroupId::ROOT).then(|| format!("{group:?}"));
+            self.join(number, name, wants, cpus, group);
             if entry.gang.is_some() {
                 self.inputs.push(Input::Gang {
                     program: id_of(number),
@@ -149,7 +152,14 @@ impl SimWorld<'_> {
         }
     }
 
-    fn join(&mut self, number: ProgramNumber, name: String, wants: Wants, cpus: CpuSet) {
+    fn join(
+        &mut self,
+        number: ProgramNumber,
+        name: String,
+        wants: Wants,
+        cpus: CpuSet,
+        group: Option<String>,
+    ) {
         let program = id_of(number);
         let now = self.kernel.now();
         self.managed
@@ -159,6 +169,7 @@ impl SimWorld<'_> {
             pid: i32::try_from(program.0).unwrap_or(i32::MAX),
             name,
             wants,
+            group,
         });
         if !wants.malleable {
             // The local manager beside a program looks at once.

@@ -33,7 +33,8 @@ impl Balanced {
     }
 
     /// What malleable programs share: what room for rigid ones leaves, unless that is less than half of what
-    /// they would have if everybody shared alike; then a thread for each CPU, each of them.
+    /// they would have if everybody shared alike; then a thread for each CPU, each of them, or their share where
+    /// the kernel gives it to them however many threads they have.
     pub(super) fn at_least_fair(
         &mut self,
         available: u32,
@@ -74,12 +75,29 @@ impl Balanced {
             false => available.saturating_mul(2) < fair,
         };
         self.room.keep(self.rigid_share, self.idle.is_lending());
-        let has_quota = status.machine.one_per_cpu() < status.machine.allowed.count();
-        match self.rigid_share {
-            true if has_quota => cpus.max(available),
-            true => status.machine.one_per_cpu().saturating_mul(malleables),
-            false => available,
+        self.at_most.clear();
+        if !self.rigid_share {
+            return available;
         }
+        for (id, program) in status.programs.iter().filter(|(_, p)| malleable(p)) {
+            if is_grouped_apart(program, rigid) {
+                let share = shares.get(id).copied().unwrap_or(1);
+                self.at_most.insert(*id, share.max(1));
+            }
+        }
+        if status.machine.one_per_cpu() < status.machine.allowed.count() {
+            return cpus.max(available);
+        }
+        let one_per_cpu = status.machine.one_per_cpu();
+        let apart: u32 = self.at_most.values().sum();
+        let together = malleables - self.at_most.len() as u32;
+        apart.saturating_add(one_per_cpu.saturating_mul(together))
+    }
+
+    /// The most threads that a program may have now, of those that it wants and the `cpus`.
+    fn most(&self, id: ProgramId, wants: u32, least: u32, cpus: u32) -> u32 {
+        let at_most = self.at_most.get(&id).copied().unwrap_or(cpus);
+        wants.min(cpus).min(at_most).max(least)
     }
 
     /// First those who are awake share, by what they could use, `with_lent` threads. What they leave of the
@@ -99,11 +117,12 @@ impl Balanced {
                 .get(id)
                 .copied()
                 .unwrap_or(program.wants.min_threads),
-            most: program
-                .wants
-                .max_threads
-                .min(cpus)
-                .max(program.wants.min_threads),
+            most: self.most(
+                **id,
+                program.wants.max_threads,
+                program.wants.min_threads,
+                cpus,
+            ),
             has: *has,
             busy: is_busy(program),
         });
@@ -153,10 +172,12 @@ impl Balanced {
         let wishes = awake.map(|(id, program, has)| Wish {
             program: **id,
             least: program.wants.min_threads,
-            most: self
-                .could_use(**id, program)
-                .min(cpus)
-                .max(program.wants.min_threads),
+            most: self.most(
+                **id,
+                self.could_use(**id, program),
+                program.wants.min_threads,
+                cpus,
+            ),
             has: *has,
             busy: is_busy(program),
         });
@@ -173,6 +194,13 @@ pub(super) fn unused(status: &Status) -> f64 {
         p.uses.map_or(0.0, |uses| (f64::from(has) - uses).max(0.0))
     });
     unused.sum()
+}
+
+/// Whether the kernel shares CPU time out between a program's group and those of all rigid programs, before it
+/// does among threads.
+fn is_grouped_apart(program: &Program, rigid: &Programs<'_>) -> bool {
+    let apart = |other: &Program| other.group.is_some() && other.group != program.group;
+    program.group.is_some() && rigid.values().all(|other| apart(other))
 }
 
 /// Whether a program uses all that it has.
