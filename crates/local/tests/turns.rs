@@ -59,7 +59,7 @@ fn host() {
     let outcome = running.wait().unwrap();
     outside.finish();
     // As the program ended.
-    let _ = outcome.exit_like_program();
+    outcome.exit_like_program();
 }
 
 fn manage(pid: i32, folder: Folder) -> Outside {
@@ -114,9 +114,9 @@ impl Manager {
         let pages = [claim_page.as_fd(), progress_page.as_fd()];
         channel.send(&welcome, &pages).unwrap();
         let said = loop {
-            match channel.receive_within::<ToManager>(LONG).unwrap().message {
-                ToManager::Gang(gang) => break gang,
-                _ => {}
+            let message = channel.receive_within::<ToManager>(LONG).unwrap().message;
+            if let ToManager::Gang(gang) = message {
+                break gang;
             }
         };
         assert_eq!(said.unwrap().name, "one");
