@@ -99,7 +99,8 @@ pub struct Schedule {
     places: Places,
     sets: BTreeMap<SetId, Entry>,
     rings: BTreeMap<u64, Ring>,
-    ring_of: BTreeMap<u32, u64>,
+    /// The ring of each CPU.
+    ring_of: Vec<Option<u64>>,
     next_ring: u64,
     /// Rings whose sets have changed, sets that are in no ring yet, and sets that are gone but have a turn.
     changed: BTreeSet<u64>,
@@ -287,17 +288,15 @@ impl Schedule {
         // Rings that a loose set touches are its rings, too.
         let mut sets = std::mem::take(&mut self.loose);
         for cpus in sets.iter().filter_map(|id| Some(&self.sets.get(id)?.cpus)) {
-            let rings = cpus.iter().filter_map(|cpu| self.ring_of.get(&cpu));
-            self.changed.extend(rings);
+            let rings = cpus.iter().filter_map(|cpu| self.ring_of.get(cpu as usize));
+            self.changed.extend(rings.flatten());
         }
         let mut before: BTreeMap<SetId, Ring> = BTreeMap::new();
         for id in std::mem::take(&mut self.changed) {
             let Some(ring) = self.rings.remove(&id) else {
                 continue;
             };
-            for cpu in ring.cpus.iter() {
-                self.ring_of.remove(&cpu);
-            }
+            self.note_ring(&ring.cpus, None);
             sets.extend(&ring.sets);
             if let Some(first) = ring.sets.first() {
                 before.insert(*first, ring);
@@ -333,6 +332,7 @@ impl Schedule {
         let id = self.next_ring;
         self.next_ring += 1;
         let entries: Vec<&Entry> = ring.sets.iter().map(|set| &self.sets[set]).collect();
+        let counts: Vec<u32> = entries.iter().map(|entry| entry.count).collect();
         // Who comes has waited for nothing yet.
         let most = entries.iter().filter_map(|e| e.served).max().unwrap_or(0);
         let mut served: Vec<u64> = entries.iter().map(|e| e.served.unwrap_or(most)).collect();
@@ -353,26 +353,40 @@ impl Schedule {
             }
             planned.insert(*set, reason.clone());
         }
-        self.ring_of.extend(ring.cpus.iter().map(|cpu| (cpu, id)));
+        self.note_ring(&ring.cpus, Some(id));
+        if ring.slots() > 1 {
+            let sets = ring.sets.iter().zip(counts);
+            let mut movable: Vec<(u32, SetId)> = sets.map(|(set, count)| (count, *set)).collect();
+            movable.retain(|(count, _)| *count > 0);
+            movable.sort_unstable();
+            movable.truncate(LOOKED_AT);
+            ring.movable = movable.into_iter().map(|(_, set)| set).collect();
+        }
         self.rings.insert(id, ring);
+    }
+
+    fn note_ring(&mut self, cpus: &Mask, ring: Option<u64>) {
+        for cpu in cpus.iter() {
+            let at = cpu as usize;
+            if self.ring_of.len() <= at {
+                self.ring_of.resize(at + 1, None);
+            }
+            self.ring_of[at] = ring;
+        }
     }
 
     /// Moves one relocatable set out of the ring with the most slots, if that helps. Whether one was moved.
     fn move_one(&mut self) -> bool {
-        let mut rings: Vec<(usize, u64)> = self
+        let rings = self
             .rings
             .iter()
-            .map(|(id, ring)| (ring.slots(), *id))
-            .collect();
-        rings.retain(|(slots, _)| *slots > 1);
+            .filter(|(_, ring)| !ring.movable.is_empty());
+        let mut rings: Vec<(usize, u64)> = rings.map(|(id, ring)| (ring.slots(), *id)).collect();
         rings.sort_by_key(|(slots, id)| (std::cmp::Reverse(*slots), *id));
         for (_, ring) in rings.into_iter().take(LOOKED_AT) {
-            let sets = self.rings[&ring].sets.iter();
-            let sets = sets.filter_map(|set| Some((self.sets.get(set)?.count, *set)));
-            let mut movable: Vec<(u32, SetId)> = sets.filter(|(count, _)| *count > 0).collect();
-            movable.sort_unstable();
-            for (_, set) in movable.into_iter().take(LOOKED_AT) {
-                if self.moved(set) {
+            let movable = self.rings.get(&ring).map(|ring| ring.movable.clone());
+            for set in movable.into_iter().flatten() {
+                if self.moved(set, ring) {
                     return true;
                 }
             }
@@ -380,7 +394,15 @@ impl Schedule {
         false
     }
 
-    fn moved(&mut self, set: SetId) -> bool {
+    /// Whether a set of that ring was moved.
+    fn moved(&mut self, set: SetId, ring: u64) -> bool {
+        if self
+            .sets
+            .get(&set)
+            .is_none_or(|entry| entry.ring != Some(ring))
+        {
+            return false;
+        }
         let Some(mut entry) = self.sets.remove(&set) else {
             return false;
         };

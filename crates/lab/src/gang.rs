@@ -3,4 +3,6 @@
 pub mod bystander;
 pub mod copies;
 pub mod pairs;
+pub mod partial;
+pub mod scale;
 pub mod survive;

@@ -122,6 +122,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: gang::pairs::run,
     },
     Experiment {
+        name: "gang-partial",
+        about: "gangs that leave CPUs idle, simulated, and the other setups of the paper's table, against bin packing",
+        run: gang::partial::run,
+    },
+    Experiment {
+        name: "gang-scale",
+        about: "what a decision of the gang schedule costs on machines of up to 1,024 CPUs with up to 10,000 sets",
+        run: gang::scale::run,
+    },
+    Experiment {
         name: "gang-bystander",
         about: "what a program outside any set, and a periodic task, notice of gangs",
         run: gang::bystander::run,

@@ -15,6 +15,8 @@ pub(super) struct Ring {
     pub(super) sets: Vec<SetId>,
     /// Their CPUs.
     pub(super) cpus: Mask,
+    /// Those that may be moved, the smallest first; some of them.
+    pub(super) movable: Vec<SetId>,
     /// Who runs together, as it was packed; empty: everyone at once.
     slots: Vec<Vec<usize>>,
     slices: Vec<u64>,
@@ -106,17 +108,23 @@ fn items(sets: &[&Entry]) -> (Vec<Item>, usize) {
     for set in sets {
         *kinds.entry(&set.cpus).or_default() += 1;
     }
-    let mut wanted: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut wanted: Vec<u32> = Vec::new();
     for (cpus, count) in &kinds {
         for cpu in cpus.iter() {
-            *wanted.entry(cpu).or_default() += count;
+            *by_cpu(&mut wanted, cpu, 0) += count;
         }
     }
-    let mut order: Vec<(u32, u32)> = wanted.iter().map(|(cpu, count)| (*count, *cpu)).collect();
+    let wanted = wanted.into_iter().zip(0..).filter(|(count, _)| *count > 0);
+    let mut order: Vec<(u32, u32)> = wanted.collect();
     order.sort_unstable();
-    let numbers: BTreeMap<u32, u32> = order.iter().map(|(_, cpu)| *cpu).zip(0..).collect();
+    let mut numbers: Vec<u32> = Vec::new();
+    for ((_, cpu), number) in order.iter().zip(0..) {
+        *by_cpu(&mut numbers, *cpu, 0) = number;
+    }
     let renumbered = |cpus: &Mask| -> Mask {
-        let numbers = cpus.iter().filter_map(|cpu| numbers.get(&cpu).copied());
+        let numbers = cpus
+            .iter()
+            .filter_map(|cpu| numbers.get(cpu as usize).copied());
         numbers.collect()
     };
     let kinds: BTreeMap<&Mask, Mask> = kinds.keys().map(|cpus| (*cpus, renumbered(cpus))).collect();
@@ -126,6 +134,15 @@ fn items(sets: &[&Entry]) -> (Vec<Item>, usize) {
         weight: set.weight,
     };
     (sets.iter().map(item).collect(), order.len())
+}
+
+/// A CPU's place in a list by CPU, which grows as it must.
+fn by_cpu<T: Copy>(list: &mut Vec<T>, cpu: u32, otherwise: T) -> &mut T {
+    let at = cpu as usize;
+    if list.len() <= at {
+        list.resize(at + 1, otherwise);
+    }
+    &mut list[at]
 }
 
 /// Parts of `sets` that share no CPU, even through others; each in ascending order, the parts in the order of
@@ -138,10 +155,10 @@ pub(super) fn parts(sets: &[(SetId, &Mask)]) -> Vec<Ring> {
         kinds.entry(cpus).or_insert(next);
     }
     let mut parent: Vec<usize> = (0..kinds.len()).collect();
-    let mut owner: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut owner: Vec<Option<usize>> = Vec::new();
     for (cpus, &kind) in &kinds {
         for cpu in cpus.iter() {
-            let first = *owner.entry(cpu).or_insert(kind);
+            let first = *by_cpu(&mut owner, cpu, None).get_or_insert(kind);
             let (a, b) = (root(&mut parent, first), root(&mut parent, kind));
             parent[a.max(b)] = a.min(b);
         }
