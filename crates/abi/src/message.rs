@@ -39,6 +39,8 @@ pub mod features {
     /// [`ToManager::Gang`](super::ToManager::Gang): a manager reads it, and a program that says it keeps the
     /// turns on its claim page.
     pub const GANGS: u64 = 1 << 4;
+    /// [`ToManager::Spins`](super::ToManager::Spins): a manager reads it.
+    pub const SPINS: u64 = 1 << 5;
 }
 
 /// Where a claim's CPUs should be.
@@ -142,6 +144,9 @@ pub enum ToManager {
     /// The program is a gang from now on, `None`: no longer. It keeps the turns that its claim page tells.
     /// Only sent to managers that welcomed with [`features::GANGS`].
     Gang(Option<Gang>),
+    /// Whether the program's threads wait for each other in loops: those that have no CPU then cost it more than
+    /// they bring. Only sent to managers that welcomed with [`features::SPINS`].
+    Spins(bool),
 }
 
 /// What the manager asks of a program.

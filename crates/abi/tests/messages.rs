@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use corewise_abi::message::{
-    Join, LocalRule, MAX_MESSAGE, MAX_NAME, MOST_NAMES, Malformed, Placement, Request, ToManager,
-    ToProgram, Wants, decode, encode,
+    Gang, Join, LocalRule, MAX_MESSAGE, MAX_NAME, MOST_NAMES, Malformed, Placement, Request,
+    ToManager, ToProgram, Wants, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,14 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
         Just(ToManager::Stop),
         prop::collection::vec(any::<i32>(), 0..600).prop_map(ToManager::Members),
         (names(), names()).prop_map(|(runtimes, stay)| ToManager::Follows { runtimes, stay }),
+        prop::option::of((".{0,20}", any::<bool>(), any::<u32>())).prop_map(|gang| {
+            ToManager::Gang(gang.map(|(name, keeps_idle, weight)| Gang {
+                name,
+                keeps_idle,
+                weight,
+            }))
+        }),
+        any::<bool>().prop_map(ToManager::Spins),
     ]
 }
 
@@ -163,6 +171,8 @@ fn messages_keep_their_places() {
             runtimes: Vec::new(),
             stay: Vec::new(),
         },
+        ToManager::Gang(None),
+        ToManager::Spins(false),
     ];
     let down = [
         ToProgram::Welcome {

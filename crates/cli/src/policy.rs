@@ -235,6 +235,10 @@ fn happened(input: &Input) -> String {
             program,
             gang: None,
         } => format!("{program} is no gang any longer"),
+        Input::Spins { program, spins } => match spins {
+            true => format!("{program} waits in loops"),
+            false => format!("{program} waits in loops no longer"),
+        },
         Input::Failed { what, .. } => format!("failed: {what}"),
         Input::Policy(source) => format!("the policy {} begins", source.name),
     }

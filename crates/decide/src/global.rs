@@ -115,6 +115,7 @@ impl GlobalManager {
                     wants: bounded(*wants),
                     claim: None,
                     group: group.clone(),
+                    spins: false,
                     overridden: false,
                     joined_ns: self.status.time_ns,
                     threads: 0,
@@ -188,6 +189,11 @@ impl GlobalManager {
                     None => drop(self.wished.remove(program)),
                 }
                 Some(Event::Overridden(*program))
+            }
+            Input::Spins { program, spins } => {
+                let known = self.status.programs.get_mut(program)?;
+                let before = std::mem::replace(&mut known.spins, *spins);
+                (before != *spins).then_some(Event::Asked(*program))
             }
             // When sets run is not the policy's affair.
             Input::Gang { .. } => None,

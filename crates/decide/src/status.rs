@@ -121,6 +121,9 @@ pub struct Program {
     /// control group, by name. `None`: it is not known, or there are no groups.
     #[serde(default)]
     pub group: Option<String>,
+    /// Whether its threads wait for each other in loops, as far as that is known.
+    #[serde(default)]
+    pub spins: bool,
     /// A person has set its claim: the policy does not.
     pub overridden: bool,
     /// When it joined, monotonic, in nanoseconds.

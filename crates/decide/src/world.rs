@@ -135,6 +135,13 @@ pub enum Input {
         /// What it says of itself. Programs whose gangs have the same name, unless it is empty, are one set.
         gang: Option<Gang>,
     },
+    /// Whether a program's threads wait for each other in loops.
+    Spins {
+        /// Which program.
+        program: ProgramId,
+        /// Whether they do.
+        spins: bool,
+    },
     /// An output could not be carried out.
     Failed {
         /// Whose output it was.

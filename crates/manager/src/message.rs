@@ -184,6 +184,10 @@ impl LinuxWorld<'_> {
                     });
                 }
             }
+            ToManager::Spins(spins) => {
+                let program = program?;
+                self.inputs.push(Input::Spins { program, spins });
+            }
             ToManager::Gang(gang) => {
                 let program = program?;
                 // Between users nobody takes more than the usual share for himself.
@@ -310,7 +314,11 @@ impl LinuxWorld<'_> {
         managed.rule = managed.rule.map(|_| rule);
         let welcome = ToProgram::Welcome {
             version: VERSION,
-            features: features::RULE | features::MEMBERS | features::FOLLOWS | features::GANGS,
+            features: features::RULE
+                | features::MEMBERS
+                | features::FOLLOWS
+                | features::GANGS
+                | features::SPINS,
             program: program.0,
             rule,
         };

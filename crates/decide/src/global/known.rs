@@ -54,6 +54,13 @@ impl Known {
                 group: program.group.clone(),
             };
             entries.push(entry(program.joined_ns, joined));
+            if program.spins {
+                let spins = Input::Spins {
+                    program: *id,
+                    spins: true,
+                };
+                entries.push(entry(program.joined_ns, spins));
+            }
             if program.threads > 0 {
                 let threads = Input::Threads {
                     program: *id,

@@ -13,9 +13,9 @@
 //!   theirs if all shared alike, the kernel divides the CPUs. It divides them by threads: so each program
 //!   has as many as there are CPUs, as a rigid one has. With fewer it would have a smaller part than the
 //!   rigid ones, which, if their threads spin, waste most of what they get beside others. (Not under a
-//!   quota: threads that are too many use it up. Nor where the program is in another session or control group
-//!   than the rigid ones: groups share first, so that it has its part with fewer threads, too, and wastes
-//!   nothing on waiting for those that have no CPU.)
+//!   quota: threads that are too many use it up. Nor where the program's own threads spin, and it is in another
+//!   session or control group than the rigid ones: groups share first, so that it has most of its part with
+//!   fewer threads, too, and wastes nothing on waiting for those that have no CPU.)
 //! - *No CPU is idle in the mean* while somebody could use it: then threads beyond the CPUs are shared, see
 //!   `idle`.
 //!

@@ -335,11 +335,13 @@ fn beside_a_rigid_program_with_a_thread_for_each_cpu_everybody_has_as_many() {
 }
 
 #[test]
-fn in_a_group_of_its_own_a_program_beside_a_rigid_one_has_its_share_of_threads() {
+fn in_a_group_of_its_own_a_program_that_spins_has_its_share_of_threads_beside_a_rigid_one() {
     let mut made = made(4);
     let fixed = made.join_in(Some("a"), rigid(4, 4));
     made.threads(fixed, 4);
     let apart = made.join_in(Some("b"), malleable(1, 4));
+    assert_eq!(made.has(apart), "4 on 0-3");
+    made.spins(apart);
     assert_eq!(made.has(apart), "2 on 0-3");
     // Beside one in the same group it has its part by its threads.
     let together = made.join_in(Some("b"), rigid(1, 1));

@@ -103,6 +103,16 @@ impl Made {
         program
     }
 
+    /// A program says that its threads wait in loops.
+    pub(crate) fn spins(&mut self, program: u64) -> Vec<Output> {
+        self.now_ns += 1;
+        let program = ProgramId(program);
+        self.on(Input::Spins {
+            program,
+            spins: true,
+        })
+    }
+
     pub(crate) fn ask(&mut self, program: u64, wants: Wants) -> Vec<Output> {
         let program = ProgramId(program);
         self.on(Input::Asked { program, wants })

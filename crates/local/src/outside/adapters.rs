@@ -158,10 +158,19 @@ impl Follower for Adapters {
         self.told().runtimes()
     }
 
+    /// A variable may have told them to sleep: then they only have fewer threads than they could.
+    fn spins(&self) -> bool {
+        self.told().adapters & SPINNING != 0
+    }
+
     fn tell(&self, managed: &mut Managed) {
         managed.followed = Some(self.followed());
     }
 }
+
+/// What waits in loops: OpenMP's runtimes for regions and barriers, OpenBLAS's threads for each other. oneTBB's
+/// look for other work.
+const SPINNING: u32 = bits::LIBGOMP | bits::OPENBLAS | bits::LLVM_OPENMP;
 
 /// The sum of some reports.
 #[derive(Clone, Copy, Debug, Default)]

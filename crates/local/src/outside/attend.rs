@@ -296,6 +296,9 @@ impl<'a> Attending<'a> {
         if let Some(said) = self.said.next(self.followers.names(), &self.stay) {
             self.channel.send(&said, &[])?;
         }
+        if let Some(said) = self.said.spinning(self.followers.spins()) {
+            self.channel.send(&said, &[])?;
+        }
         let Some(mut wants) = self.followers.wants() else {
             return Ok(());
         };

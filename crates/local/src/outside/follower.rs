@@ -23,6 +23,9 @@ pub trait Follower: Debug + Send + Sync {
     /// What follows the claim now, by the names that people know. Empty while nothing does.
     fn names(&self) -> Vec<&'static str>;
 
+    /// Whether threads of what follows now wait for each other in loops, unless told otherwise.
+    fn spins(&self) -> bool;
+
     /// Adds what came of it so far.
     fn tell(&self, managed: &mut Managed);
 }
@@ -62,6 +65,10 @@ impl Followers {
 
     pub(super) fn names(&self) -> Vec<&'static str> {
         self.0.iter().flat_map(|f| f.names()).collect()
+    }
+
+    pub(super) fn spins(&self) -> bool {
+        self.0.iter().any(|follower| follower.spins())
     }
 
     pub(super) fn tell(&self, managed: &mut Managed) {

@@ -162,6 +162,10 @@ impl Follower for Jobserver {
         vec!["jobserver"]
     }
 
+    fn spins(&self) -> bool {
+        false
+    }
+
     fn tell(&self, managed: &mut Managed) {
         managed.jobs = Some(self.jobs());
     }

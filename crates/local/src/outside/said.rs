@@ -9,6 +9,9 @@ pub(super) struct Said {
     hears: bool,
     /// `None`: nothing yet.
     follows: Option<Vec<&'static str>>,
+    /// Whether it understands whether the program spins.
+    hears_of_spinning: bool,
+    spins: bool,
 }
 
 impl Said {
@@ -17,7 +20,16 @@ impl Said {
         Said {
             hears: manager & features::FOLLOWS != 0,
             follows: None,
+            hears_of_spinning: manager & features::SPINS != 0,
+            spins: false,
         }
+    }
+
+    /// What is to be said when the program `spins`, or does not: nothing unless it is news.
+    pub(super) fn spinning(&mut self, spins: bool) -> Option<ToManager> {
+        let news = self.hears_of_spinning && self.spins != spins;
+        self.spins = spins;
+        news.then_some(ToManager::Spins(spins))
     }
 
     /// What is to be said when these runtimes `follow`, and those `stay`: nothing unless it is news.
@@ -61,6 +73,16 @@ mod tests {
     fn a_manager_that_does_not_understand_it_is_told_nothing() {
         let mut said = Said::to(features::RULE);
         assert_eq!(said.next(vec!["libgomp"], &[]), None);
+    }
+
+    #[test]
+    fn that_it_spins_is_said_once_to_a_manager_that_understands() {
+        let mut said = Said::to(features::SPINS);
+        assert_eq!(said.spinning(false), None);
+        assert_eq!(said.spinning(true), Some(ToManager::Spins(true)));
+        assert_eq!(said.spinning(true), None);
+        assert_eq!(said.spinning(false), Some(ToManager::Spins(false)));
+        assert_eq!(Said::to(features::FOLLOWS).spinning(true), None);
     }
 
     #[test]

@@ -85,6 +85,7 @@ mod tests {
                 ..Claim::default()
             }),
             group: None,
+            spins: false,
             overridden: false,
             joined_ns: 0,
             threads,

@@ -143,6 +143,12 @@ impl SimWorld<'_> {
             // Threads outside of any group share with whole groups, each for itself.
             let group = (group != GroupId::ROOT).then(|| format!("{group:?}"));
             self.join(number, name, wants, cpus, group);
+            if wants.malleable && spins(entry) {
+                self.inputs.push(Input::Spins {
+                    program: id_of(number),
+                    spins: true,
+                });
+            }
             if entry.gang.is_some() {
                 self.inputs.push(Input::Gang {
                     program: id_of(number),
@@ -239,6 +245,14 @@ fn asked(entry: &Entry, cpus: &CpuSet, managed: Option<Managed>) -> Option<u32> 
 }
 
 /// What is asked for a program.
+/// Whether a program's teams wait in loops for as long as it takes to notice: as its adapters would say of their
+/// runtimes.
+fn spins(entry: &Entry) -> bool {
+    const LONG_NS: u64 = 1_000_000;
+    let wait = entry.wait.or(entry.spec.wait);
+    wait.is_some_and(|wait| wait.spin_ns.is_none_or(|ns| ns >= LONG_NS))
+}
+
 fn wants(entry: &Entry, cpus: &CpuSet, managed: Managed) -> Wants {
     match managed {
         Managed::Rigid => {

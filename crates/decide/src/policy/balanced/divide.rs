@@ -80,7 +80,7 @@ impl Balanced {
             return available;
         }
         for (id, program) in status.programs.iter().filter(|(_, p)| malleable(p)) {
-            if is_grouped_apart(program, rigid) {
+            if program.spins && is_grouped_apart(program, rigid) {
                 let share = shares.get(id).copied().unwrap_or(1);
                 self.at_most.insert(*id, share.max(1));
             }
