@@ -21,6 +21,7 @@ use crate::cpus::CpuSet;
 use crate::status::Machine;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 mod demand;
 mod entry;
@@ -272,7 +273,7 @@ impl Schedule {
         }
         for (set, reason) in planned {
             let entry = self.sets.get_mut(&set);
-            changes.extend(entry.and_then(|entry| entry.tell(set, reason)));
+            changes.extend(entry.and_then(|entry| entry.tell(set, &reason)));
         }
         let gone = std::mem::take(&mut self.gone);
         changes.extend(gone.into_keys().map(|set| Change {
@@ -284,7 +285,7 @@ impl Schedule {
         changes
     }
 
-    fn plan_changed(&mut self, time_ns: u64, planned: &mut BTreeMap<SetId, String>) {
+    fn plan_changed(&mut self, time_ns: u64, planned: &mut BTreeMap<SetId, Rc<str>>) {
         // Rings that a loose set touches are its rings, too.
         let mut sets = std::mem::take(&mut self.loose);
         for cpus in sets.iter().filter_map(|id| Some(&self.sets.get(id)?.cpus)) {
@@ -310,7 +311,7 @@ impl Schedule {
             entry.count(time_ns);
             if entry.cpus.is_empty() {
                 entry.turn = None;
-                planned.insert(id, "none of its CPUs may be used".to_owned());
+                planned.insert(id, "none of its CPUs may be used".into());
             } else {
                 members.push(id);
             }
@@ -327,7 +328,7 @@ impl Schedule {
         mut ring: Ring,
         before: Option<&Ring>,
         time_ns: u64,
-        planned: &mut BTreeMap<SetId, String>,
+        planned: &mut BTreeMap<SetId, Rc<str>>,
     ) {
         let id = self.next_ring;
         self.next_ring += 1;
@@ -340,16 +341,16 @@ impl Schedule {
         served.iter_mut().for_each(|served| *served -= least);
         let epoch_ns = time_ns.saturating_add(LEAD_NS);
         let cost = self.switch_cost_ns;
-        let turns = ring::plan(&mut ring, &entries, before, &served, epoch_ns, cost);
-        let reason = ring.reason();
+        let mut turns = ring::plan(&mut ring, &entries, before, &served, epoch_ns, cost);
+        let reason: Rc<str> = ring.reason().into();
         for (at, set) in ring.sets.iter().enumerate() {
             let Some(entry) = self.sets.get_mut(set) else {
                 continue;
             };
             entry.ring = Some(id);
             entry.served = (ring.slots() > 1).then_some(served[at]);
-            if let Some(turns) = &turns {
-                entry.turn.clone_from(&turns[at]);
+            if let Some(turn) = turns.as_mut().and_then(|turns| turns.get_mut(at)) {
+                entry.turn = turn.take();
             }
             planned.insert(*set, reason.clone());
         }

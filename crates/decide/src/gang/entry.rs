@@ -62,7 +62,7 @@ impl Entry {
     }
 
     /// What is new to it.
-    pub(super) fn tell(&mut self, set: SetId, reason: String) -> Option<Change> {
+    pub(super) fn tell(&mut self, set: SetId, reason: &str) -> Option<Change> {
         let moved = std::mem::take(&mut self.moved);
         if !moved && self.told == self.turn {
             return None;
@@ -72,7 +72,7 @@ impl Entry {
             set,
             turn: self.turn.clone(),
             cpus: moved.then(|| self.cpus.cpus()),
-            reason,
+            reason: reason.to_owned(),
         })
     }
 }

@@ -4,9 +4,20 @@ use crate::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 
 /// A set of small numbers. No word at its end is zero, so that equal sets are equal words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Mask(Vec<u64>);
+
+/// By hand, so that `clone_from` makes no new words.
+impl Clone for Mask {
+    fn clone(&self) -> Mask {
+        Mask(self.0.clone())
+    }
+
+    fn clone_from(&mut self, other: &Mask) {
+        self.0.clone_from(&other.0);
+    }
+}
 
 impl Mask {
     /// 0 to `count`, exclusive.

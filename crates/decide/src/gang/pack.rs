@@ -17,6 +17,7 @@
 use super::mask::Mask;
 use corewise_abi::turn::MOST_WINDOWS;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// After so many sets in a row that did not fit, a slot is taken to be full.
 const MISSES: u32 = 64;
@@ -36,7 +37,7 @@ const SCALE: u64 = 1_000_000_000_000;
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     /// Its CPUs, numbered within the ring by how many sets want them, the least wanted first.
-    pub(super) cpus: Mask,
+    pub(super) cpus: Rc<Mask>,
     /// CPUs that it needs when it runs, at most those that it has; all of them if it keeps idle ones.
     pub(super) needs: u32,
     /// Above 0.
@@ -84,7 +85,10 @@ type Waiting = (u64, usize, usize);
 
 struct Filling<'a> {
     items: &'a [Item],
-    cpus: usize,
+    /// All CPUs, and how many; those that are still free in a slot that is being filled.
+    all: Mask,
+    cpus: u32,
+    free: Mask,
     queue: BTreeSet<Waiting>,
     least_need: u32,
     /// How often each has begun to run, and the slot after the last in which it ran.
@@ -100,7 +104,9 @@ impl<'a> Filling<'a> {
     fn new(items: &'a [Item], order: &[usize], cpus: usize) -> Filling<'a> {
         Filling {
             items,
-            cpus,
+            all: Mask::first(cpus),
+            cpus: cpus as u32,
+            free: Mask::default(),
             queue: order
                 .iter()
                 .zip(0..)
@@ -148,8 +154,8 @@ impl<'a> Filling<'a> {
 
     fn next_slot(&mut self) {
         let now = self.slots.len();
-        let mut free = Mask::first(self.cpus);
-        let mut left = self.cpus as u32;
+        self.free.clone_from(&self.all);
+        let mut left = self.cpus;
         let mut misses = 0;
         let mut chosen: Vec<Waiting> = Vec::new();
         for waiting in &self.queue {
@@ -157,7 +163,7 @@ impl<'a> Filling<'a> {
             let item = &self.items[i];
             let continues = self.ran_until[i] == now && now > 0;
             let spent = self.begun[i] >= MOST_WINDOWS && !continues;
-            if spent || left < item.needs || free.common(&item.cpus) < item.needs {
+            if spent || left < item.needs || self.free.common(&item.cpus) < item.needs {
                 misses += 1;
                 if misses >= MISSES {
                     break;
@@ -165,7 +171,7 @@ impl<'a> Filling<'a> {
                 continue;
             }
             misses = 0;
-            free.take(&item.cpus, item.needs);
+            self.free.take(&item.cpus, item.needs);
             left -= item.needs;
             chosen.push(*waiting);
             if left < self.least_need {

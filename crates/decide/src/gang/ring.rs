@@ -7,6 +7,7 @@ use super::{Entry, SetId};
 use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// A ring and its slots.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -127,7 +128,10 @@ fn items(sets: &[&Entry]) -> (Vec<Item>, usize) {
             .filter_map(|cpu| numbers.get(cpu as usize).copied());
         numbers.collect()
     };
-    let kinds: BTreeMap<&Mask, Mask> = kinds.keys().map(|cpus| (*cpus, renumbered(cpus))).collect();
+    let kinds: BTreeMap<&Mask, Rc<Mask>> = kinds
+        .keys()
+        .map(|cpus| (*cpus, Rc::new(renumbered(cpus))))
+        .collect();
     let item = |set: &&Entry| Item {
         cpus: kinds.get(&set.cpus).cloned().unwrap_or_default(),
         needs: set.needs(),
