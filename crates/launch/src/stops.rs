@@ -110,7 +110,7 @@ impl Drop for Notice {
     }
 }
 
-/// This thread waits for the program from now on.
+/// This thread waits for the program from now on, and stops with it.
 pub(crate) fn waiter_is_here() {
     // SAFETY: a system call without arguments.
     let tid = unsafe { libc::gettid() };
@@ -138,6 +138,15 @@ extern "C" fn stop(signal: i32) {
     unsafe {
         let kept = *libc::__errno_location();
         let before = run::continuations();
+        // All that has to do with stops happens in one thread, one after the other.
+        let waiter = WAITER.load(Ordering::SeqCst);
+        if waiter > 0 && waiter != libc::gettid() {
+            let sent = libc::syscall(libc::SYS_tgkill, libc::getpid(), waiter, signal);
+            *libc::__errno_location() = kept;
+            if sent == 0 {
+                return;
+            }
+        }
         if let Some(descriptors) = DESCRIPTORS.get() {
             // An answer that came too late for the last stop is none to this one.
             await_word(descriptors.done.as_raw_fd(), 0);

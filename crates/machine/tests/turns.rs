@@ -17,7 +17,7 @@ use corewise_machine::control::process::{processes_below, threads};
 use corewise_machine::control::turns::{Means, Seizing};
 use corewise_machine::program::process_cpu_ns;
 use live::{Running, skip, until};
-use rustix::process::{Pid, Signal, WaitIdOptions, kill_process, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, waitid};
 
 /// Plays a part in another process; as a test of its own it does nothing.
 #[test]
@@ -189,6 +189,21 @@ fn state(pid: i32) -> u8 {
     text[end + 2]
 }
 
+/// What a parent is told of its child; the child's end and stops stay to be asked for.
+fn told(child: &Running, of: WaitIdOptions) -> Option<WaitIdStatus> {
+    let pid = Pid::from_raw(child.pid()).unwrap();
+    waitid(
+        WaitId::Pid(pid),
+        of | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT,
+    )
+    .unwrap()
+}
+
+/// Whether a child has ended. (The library's own question takes a stop by tracing for an end.)
+fn has_ended(child: &Running) -> bool {
+    told(child, WaitIdOptions::EXITED).is_some_and(|told| !told.trapped())
+}
+
 /// Whether the test process may trace its children.
 fn may_trace() -> bool {
     let sleeper = Running::sleeper();
@@ -298,13 +313,13 @@ fn it_can_be_killed_while_it_stands_still() {
     if !may_trace() {
         return;
     }
-    let mut program = spinner(3);
+    let program = spinner(3);
     let mut means = Seizing::of(program.pid()).unwrap();
     stop(&mut means, program.pid());
     kill(program.pid(), Signal::KILL);
     until("its end is known", || {
         means.look().unwrap();
-        program.0.try_wait().unwrap().is_some()
+        has_ended(&program)
     });
     assert_eq!(means.go().awaited, 0);
 }
@@ -314,13 +329,13 @@ fn a_signal_that_comes_while_it_stands_still_is_delivered_when_it_goes_on() {
     if !may_trace() {
         return;
     }
-    let mut program = spinner(3);
+    let program = spinner(3);
     let mut means = Seizing::of(program.pid()).unwrap();
     stop(&mut means, program.pid());
     kill(program.pid(), Signal::TERM);
     std::thread::sleep(Duration::from_millis(20));
     go(&mut means);
-    until("it has ended", || program.0.try_wait().unwrap().is_some());
+    until("it has ended", || has_ended(&program));
 }
 
 #[test]
@@ -329,7 +344,6 @@ fn whoever_was_stopped_by_somebody_else_stays_stopped_and_is_continued() {
         return;
     }
     let program = spinner(3);
-    let pid = Pid::from_raw(program.pid()).unwrap();
     let mut means = Seizing::of(program.pid()).unwrap();
     // Before, and meanwhile.
     for meanwhile in [false, true] {
@@ -343,12 +357,10 @@ fn whoever_was_stopped_by_somebody_else_stays_stopped_and_is_continued() {
         }
         go(&mut means);
         until("it is stopped", || state(program.pid()) == b'T');
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         until("its parent is told", || {
-            let told = waitid(rustix::process::WaitId::Pid(pid), options).unwrap();
-            told.is_some_and(|told| told.stopped())
+            told(&program, WaitIdOptions::STOPPED).is_some_and(|told| told.stopped())
         });
-        assert!(stands_still(program.pid()));
+        until("it stands still", || stands_still(program.pid()));
         kill(program.pid(), Signal::CONT);
         runs(program.pid());
         go(&mut means);
@@ -404,7 +416,7 @@ fn whoever_waits_for_a_process_in_the_middle_of_the_tree_sees_nothing() {
         means.look().unwrap();
         means.go();
         std::thread::sleep(Duration::from_millis(1));
-        shell.0.try_wait().unwrap().is_some()
+        has_ended(&shell)
     });
     assert_eq!(out.join().unwrap(), alone.stdout);
     assert_eq!(err.join().unwrap(), alone.stderr);
