@@ -132,6 +132,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: gang::scale::run,
     },
     Experiment {
+        name: "gang-collective",
+        about: "how long stopping and continuing all threads takes, and how much of the time they run at once",
+        run: gang::collective::run,
+    },
+    Experiment {
         name: "gang-bystander",
         about: "what a program outside any set, and a periodic task, notice of gangs",
         run: gang::bystander::run,

@@ -129,6 +129,14 @@ impl Program {
         Job::new(words)
     }
 
+    /// The spinning program with so many threads, which does not end by itself.
+    pub fn endless(&self, threads: u32) -> Job {
+        let mut words = self.words.clone();
+        words.truncate(2);
+        words.extend([threads.to_string(), u64::MAX.to_string()]);
+        Job::new(words)
+    }
+
     /// A copy of it, which counts its progress in `progress`.
     fn job(&self, progress: &Path) -> Job {
         let mut job = Job::new(self.words.clone());

@@ -1,0 +1,223 @@
+//! `gang-collective`: how long it takes to stop and to continue all threads of a program, and how much of the time
+//! all threads of a set run at once.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use corewise_machine::control::process::threads;
+use corewise_machine::control::turns::{Means, hurry, means_for};
+
+use crate::adapted::compiled;
+use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::gang::copies;
+use crate::gang::pairs::as_gang;
+use crate::gang::together::{Share, shares};
+use crate::load::allowed_cpus;
+use crate::manage::stage::Manager;
+use crate::measure::Job;
+
+/// Numbers of threads that are stopped at once.
+const THREADS: [u32; 4] = [2, 4, 8, 64];
+/// The program runs so long between two stops, and stands still so long.
+const RUNS: Duration = Duration::from_millis(4);
+const STANDS: Duration = Duration::from_millis(4);
+/// Nothing here takes longer.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Runs the experiment.
+///
+/// # Errors
+/// If a program does not compile or start, or cannot be stopped.
+pub fn run(context: &Context) -> Result<Report> {
+    let mut report = Report::new(
+        context,
+        "gang-collective",
+        "stopping and continuing 2 to 64 spinning threads; and two gangs of as many spinning threads as CPUs, by turns",
+        "one session",
+    );
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    switches(context, folder.path(), &mut report)?;
+    together(context, folder.path(), &mut report)?;
+    Ok(report)
+}
+
+/// What one number of threads showed, in µs.
+#[derive(Default)]
+struct Times {
+    stop: Vec<f64>,
+    go: Vec<f64>,
+    awaited: u32,
+}
+
+fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+    let spin = copies::programs(context, folder)?;
+    let spin = spin.first().context("no program spins")?;
+    let mut table = Table::new(
+        "one collective switch, µs",
+        &[
+            "means",
+            "threads",
+            "stop",
+            "p99",
+            "worst",
+            "go",
+            "p99",
+            "worst",
+            "stopped without a CPU",
+        ],
+    );
+    for count in THREADS {
+        let job = spin.endless(count);
+        let started = job.start(false)?;
+        let pid = i32::try_from(started.pid())?;
+        let rounds = context.rounds(1_000, 100);
+        // Tracing belongs to a thread; this one runs as those do that keep turns.
+        let measured = std::thread::spawn(move || measure(pid, count, rounds)).join();
+        let _ = started.finish(Duration::ZERO);
+        let (name, mut times) = measured.ok().context("a thread failed")??;
+        let stop = Quantiles::of(&mut times.stop);
+        let go = Quantiles::of(&mut times.go);
+        for (what, of) in [("stop", &stop), ("go", &go)] {
+            report.figure(format!("{name}.{count}.{what}_us_median"), of.median);
+            report.figure(format!("{name}.{count}.{what}_us_p99"), of.p99);
+        }
+        let cells = [
+            name.to_owned(),
+            count.to_string(),
+            number(stop.median),
+            number(stop.p99),
+            number(stop.worst),
+            number(go.median),
+            number(go.p99),
+            number(go.worst),
+            format!("{:.1} a stop", f64::from(times.awaited) / f64::from(rounds)),
+        ];
+        table.row(cells);
+        context.say(format!(
+            "{count} threads: {:.1} µs to stop, {:.1} µs to go on",
+            stop.median, go.median
+        ));
+    }
+    report.tables.push(table);
+    report.note(
+        "Stop: from the call until no thread of the program is on a CPU any more; threads that wait for a CPU then \
+         find out when they get one. Go: until the last thread was let go.",
+    );
+    Ok(())
+}
+
+fn measure(pid: i32, count: u32, rounds: u32) -> Result<(&'static str, Times)> {
+    hurry();
+    let began = Instant::now();
+    while threads(pid).len() <= count as usize {
+        if began.elapsed() > LONGEST {
+            bail!("the program did not start its {count} threads");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut means = means_for(pid)?;
+    let mut times = Times::default();
+    for _ in 0..rounds {
+        std::thread::sleep(RUNS);
+        let stopped = means.stop()?;
+        times.awaited += stopped.awaited;
+        times
+            .stop
+            .push((stopped.last_ns - stopped.began_ns) as f64 / 1e3);
+        std::thread::sleep(STANDS);
+        means.look()?;
+        times.go.push(let_go(means.as_mut())?);
+    }
+    Ok((means.name(), times))
+}
+
+/// Lets all go on. How long that took, in µs.
+fn let_go(means: &mut dyn Means) -> Result<f64> {
+    let began = Instant::now();
+    while means.go().awaited > 0 {
+        if began.elapsed() > LONGEST {
+            bail!("the program does not go on");
+        }
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e6)
+}
+
+struct Quantiles {
+    median: f64,
+    p99: f64,
+    worst: f64,
+}
+
+impl Quantiles {
+    fn of(values: &mut [f64]) -> Quantiles {
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let index = (values.len() as f64 * share) as usize;
+            let index = index.min(values.len().saturating_sub(1));
+            values.get(index).copied().unwrap_or(0.0)
+        };
+        Quantiles {
+            median: at(0.5),
+            p99: at(0.99),
+            worst: at(1.0),
+        }
+    }
+}
+
+/// Two gangs of as many spinning threads as CPUs.
+fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+    let program = compiled(context, "together.c", folder)?;
+    let cpus = allowed_cpus()?.len();
+    let seconds = if context.quick { 4 } else { 20 };
+    let mut table = Table::new(
+        "two gangs by turns: share of the time, %",
+        &["run", "all of one set", "others took a CPU", "neither"],
+    );
+    let mut kept = Vec::new();
+    for round in 0..context.rounds(5, 1) {
+        let manager = Manager::start(context, "balanced")?;
+        let gang = as_gang(context, &manager)?;
+        let files = [0, 1].map(|copy| folder.join(format!("stretches-{copy}")));
+        let started = files
+            .iter()
+            .map(|file| {
+                let words = [
+                    program.clone().into_os_string(),
+                    cpus.to_string().into(),
+                    seconds.to_string().into(),
+                    file.clone().into_os_string(),
+                ];
+                gang(Job::new(words)).start(false)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        for started in started {
+            let run = started.finish(LONGEST)?;
+            if run.timed_out {
+                bail!("{} did not end", program.display());
+            }
+        }
+        let share: Share = shares(&files, cpus)?;
+        table.row([
+            (round + 1).to_string(),
+            format!("{:.3}", share.together * 100.0),
+            format!("{:.3}", share.others * 100.0),
+            format!("{:.3}", share.apart * 100.0),
+        ]);
+        kept.push(share.together_without_others() * 100.0);
+    }
+    report.tables.push(table);
+    let median = crate::stats::median(&kept);
+    report.figure("together_percent", median);
+    report.bars.push(Bar::at_least(
+        "share of the time in which all threads of a set run at once, not counting CPUs taken by others, %",
+        median,
+        99.5,
+    ));
+    report.note(
+        "A CPU was taken by others where a set's thread was away within its own slice, while no thread of the other \
+         set ran. The first second and the last tenth of one are left out.",
+    );
+    Ok(())
+}
