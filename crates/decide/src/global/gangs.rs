@@ -1,9 +1,9 @@
 //! Programs that are gangs: the sets that they make, and the turns that the gang schedule gives them.
 //!
 //! The policy says which CPUs and how many threads a gang has; the schedule only says when it runs. A gang
-//! whose claim is a part of the CPUs is a set on these; one that may use all of them is relocatable, with as
-//! many CPUs as it has threads: where it runs is left to Linux, but so that not more threads run at any time
-//! than there are CPUs for.
+//! is a set on the CPUs of its claim. Where that is all of a large machine, it is relocatable, with as many CPUs
+//! as it has threads, so that parts of the machine take their decisions alone. Nobody keeps it there: which CPUs
+//! its threads run on is left to Linux. But at no time may more threads run than there are CPUs.
 
 use crate::cpus::CpuSet;
 use crate::gang::{Demand, Schedule, Set, SetId, Where};
@@ -18,6 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// their threads.
 const PERIOD_NS: u64 = 100_000_000;
 const LONG_PERIOD_NS: u64 = 500_000_000;
+
+/// Up to so many CPUs, all gangs that may use all of them are one ring: sets that are tied to no place are packed
+/// better side by side.
+const ONE_RING: u32 = 64;
 
 /// What it costs to stop one gang and to let another go, on all of its CPUs: measured with seized ptrace,
 /// 34 to 52 µs for two threads.
@@ -246,7 +250,8 @@ impl Gangs {
         }
         let cpus = match cpus.intersection(allowed) {
             some if some.len() < allowed.len() => Where::On(some),
-            _ => Where::Any(wanted.min(allowed.count())),
+            all if all.count() <= ONE_RING => Where::On(all),
+            all => Where::Any(wanted.min(all.count())),
         };
         Some(Set {
             id,

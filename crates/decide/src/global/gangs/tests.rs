@@ -283,3 +283,29 @@ fn a_manager_that_goes_on_for_another_answers_as_that_one_would_have() {
     assert_eq!(first, second);
     assert_eq!(m.known(), other.known());
 }
+
+#[test]
+fn gangs_of_sizes_that_fit_no_unit_are_still_packed_side_by_side() {
+    // Three of eight on 24 CPUs of six to a cache, and others that fill up what is left.
+    let mut m = manager(24);
+    for program in 1..=3 {
+        assert_eq!(told(&join(&mut m, program, 8, Some(""))), []);
+    }
+    let outputs: Vec<Output> = (4..=9)
+        .flat_map(|program| join(&mut m, program, 4, Some("")))
+        .collect();
+    for program in 1..=9 {
+        let turn = turn(&outputs, program).unwrap();
+        assert!(turn.runs_ns() * 2 >= turn.period_ns - 2, "{turn:?}");
+    }
+}
+
+#[test]
+fn on_a_large_machine_a_gang_that_fits_elsewhere_is_not_told_of_others_turns() {
+    let mut m = manager(128);
+    (1..=2).for_each(|program| drop(join(&mut m, program, 64, Some(""))));
+    let outputs = join(&mut m, 3, 64, Some(""));
+    let rest = join(&mut m, 4, 64, Some(""));
+    assert_eq!(told(&outputs).len(), 2);
+    assert_eq!(told(&rest).len(), 2);
+}
