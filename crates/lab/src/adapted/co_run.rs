@@ -31,6 +31,9 @@ const PROGRAMS: [(&str, f64, bool); 8] = [
 ];
 /// Runs of each program that have to be overlapped completely.
 const WANTED: u32 = 3;
+/// Runs of each program beside the other one before: corewise probes a program that cannot follow its claim when
+/// it is first run beside others.
+const FIRST: u32 = 2;
 /// A run that takes longer is ended, and counts as one that took so long: of two programs that spin for each
 /// other's CPU one run can take minutes on plain Linux. So what is gained over such a run is a lower bound.
 const LONGEST: Duration = Duration::from_secs(20);
@@ -69,7 +72,8 @@ pub fn run(context: &Context) -> Result<Report> {
         "co-run",
         "pairs of programs under one manager, against the same pairs as plain Linux runs them (each in its own \
          session; both in one), with OMP_WAIT_POLICY=passive, and with one thread each; the ways of a round one \
-         after the other",
+         after the other; managed, each program has run before, alone and beside the other one (first_runs: the \
+         weighted speed-up of those)",
         "each program in a session of its own, but for `one session`",
     );
     let catalogue = Catalogue::read(context)?;
@@ -127,6 +131,7 @@ pub fn run(context: &Context) -> Result<Report> {
             ]);
             report.figure(format!("{key}.weighted_speed_up"), managed);
             report.figure(format!("{key}.worse_program"), smaller);
+            report.figure(format!("{key}.first_runs"), pair.first_speed_up());
             worst = worst.min(pair.worst_beyond_its_interval());
             over_best.push(managed / best);
             if left.2 || right.2 {
@@ -170,6 +175,9 @@ struct Stage<'a> {
 /// The times of a pair: for each way and each of the two programs, all complete runs.
 struct Pair {
     seconds: [[Vec<f64>; 2]; WAYS.len()],
+    /// Of each program's first managed runs beside the other one, the median, in seconds: what these took to
+    /// find out is in them, and not in the others.
+    first: [f64; 2],
 }
 
 impl Stage<'_> {
@@ -184,13 +192,17 @@ impl Stage<'_> {
 
     fn pair(&self, key: &str, programs: [(&str, f64); 2]) -> Result<Pair> {
         let mut seconds: [[Vec<f64>; 2]; WAYS.len()] = Default::default();
+        let mut first = [f64::NAN; 2];
         for round in 0..self.context.rounds(2, 1) {
             for (way, seconds) in WAYS.iter().zip(&mut seconds) {
                 let mut jobs = Vec::new();
                 for (name, scale) in programs {
                     jobs.push(self.job(name, scale, *way)?);
                 }
-                let [left, right] = overlapped(&jobs)?;
+                if *way == Way::Managed && round == 0 {
+                    first = overlapped(&jobs, FIRST)?.map(|seconds| median(&seconds));
+                }
+                let [left, right] = overlapped(&jobs, WANTED)?;
                 self.context.say(format_args!(
                     "{key}, round {}, {way:?}: {:.2} s and {:.2} s",
                     round + 1,
@@ -201,7 +213,7 @@ impl Stage<'_> {
                 seconds[1].extend(right);
             }
         }
-        Ok(Pair { seconds })
+        Ok(Pair { seconds, first })
     }
 
     fn job(&self, name: &str, scale: f64, way: Way) -> Result<Job> {
@@ -234,9 +246,9 @@ impl Stage<'_> {
 
 /// Runs two jobs side by side, each again and again, until each has had enough runs that the other one
 /// overlapped completely. The times of those, in seconds.
-fn overlapped(jobs: &[Job]) -> Result<[Vec<f64>; 2]> {
+fn overlapped(jobs: &[Job], wanted: u32) -> Result<[Vec<f64>; 2]> {
     let complete = [AtomicU32::new(0), AtomicU32::new(0)];
-    let enough = || complete.iter().all(|c| c.load(Ordering::Relaxed) >= WANTED);
+    let enough = || complete.iter().all(|c| c.load(Ordering::Relaxed) >= wanted);
     std::thread::scope(|scope| {
         let running: Vec<_> = jobs
             .iter()
@@ -282,6 +294,13 @@ impl Pair {
         (left.midpoint(right), left.min(right))
     }
 
+    /// The weighted speed-up of the first managed runs.
+    fn first_speed_up(&self) -> f64 {
+        let plain = self.of(Way::OwnSessions);
+        let [left, right] = [0, 1].map(|p| median(&plain[p]) / self.first[p]);
+        left.midpoint(right)
+    }
+
     /// Of the program that managing serves worse: the upper end of the interval of its speed-up.
     fn worst_beyond_its_interval(&self) -> f64 {
         let upper = [0, 1].map(|program| {
@@ -314,7 +333,11 @@ mod tests {
         let mut seconds: [[Vec<f64>; 2]; WAYS.len()] = Default::default();
         seconds[0] = [vec![4.0], vec![3.0]];
         seconds[4] = [vec![2.0], vec![3.0]];
-        let pair = Pair { seconds };
+        let pair = Pair {
+            seconds,
+            first: [2.0, 6.0],
+        };
+        assert_eq!(pair.first_speed_up(), 1.25);
         assert_eq!(pair.speed_up(Way::Managed), (1.5, 1.0));
         assert_eq!(pair.speed_up(Way::OwnSessions), (1.0, 1.0));
     }
