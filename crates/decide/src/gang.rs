@@ -32,7 +32,7 @@ mod ring;
 mod timing;
 
 pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
-pub use demand::Demand;
+pub use demand::{Demand, Seen};
 pub use timing::{LONGEST_SLICE_NS, SHORTEST_SLICE_NS, USUAL_PERIOD_NS, ran_ns};
 
 use entry::Entry;

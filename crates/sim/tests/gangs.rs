@@ -114,3 +114,38 @@ fn what_is_wrong_about_a_gang_is_said_with_its_line() {
     wrong("gang = 7", "true, false or a name");
     wrong("weight = 0\ngang = true", "1 to 10,000");
 }
+
+/// Two spinning programs of two threads, in a session each, that begin with `serial_ms` of one thread; on two CPUs.
+fn in_sessions(policy: &str, keys: &str, serial_ms: u32) -> String {
+    let one = |session: &str| {
+        format!(
+            "[[program]]\nname = \"{session}\"\nthreads = 2\nsession = \"{session}\"\n{keys}\n\
+             [program.spec]\nname = \"spinner\"\nwait = \"spin\"\n[[program.spec.phase]]\n\
+             serial = {{ work_ms = {serial_ms} }}\n[[program.spec.phase]]\nrepeat = 1500\n\
+             region = {{ work_ms = 4, imbalance = 0.1 }}\n"
+        )
+    };
+    let head = format!("machine = \"flat:2\"\npolicy = \"{policy}\"\nswitch_us = 50\n");
+    [head, one("first"), one("second")].concat()
+}
+
+#[test]
+fn gangs_that_begin_with_one_thread_do_not_run_side_by_side_once_they_have_two() {
+    let plain = seconds(&in_sessions("none", "", 2_000)).0;
+    let gangs = seconds(&in_sessions("balanced", "gang = true", 2_000)).0;
+    // Two seconds side by side, then three each, by turns.
+    assert!(gangs < 1.15 * 8.0, "{gangs}");
+    assert!(gangs < plain, "{gangs} {plain}");
+}
+
+#[test]
+fn a_busy_neighbour_does_not_make_gangs_run_side_by_side() {
+    let hog = "[[program]]\nname = \"hog\"\ncount = 2\nthreads = 1\nsession = \"hogs\"\nmanaged = false\n\
+               background = true\n[program.spec]\nname = \"hog\"\n[[program.spec.phase]]\nrepeat = \"forever\"\n\
+               serial = { work_ms = 10 }\n";
+    let gangs = in_sessions("balanced", "gang = true", 1) + hog;
+    let (_, entries) = seconds(&gangs);
+    let told = turns(&entries);
+    // Each is told its turn once, and that it has none when the other has ended.
+    assert_eq!(told.iter().flatten().count(), 2, "{told:?}");
+}

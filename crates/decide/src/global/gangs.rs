@@ -6,7 +6,7 @@
 //! its threads run on is left to Linux. But at no time may more threads run than there are CPUs.
 
 use crate::cpus::CpuSet;
-use crate::gang::{Demand, Schedule, Set, SetId, Where};
+use crate::gang::{Demand, Schedule, Seen, Set, SetId, Where};
 use crate::global::GlobalManager;
 use crate::status::{Gang, Program, ProgramId, Status};
 use crate::world::{Input, Output, Readings};
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How often gangs are read that take turns, and gangs that run always, but would not if they used all of
 /// their threads.
 const PERIOD_NS: u64 = 100_000_000;
-const LONG_PERIOD_NS: u64 = 500_000_000;
+const LONG_PERIOD_NS: u64 = 200_000_000;
 
 /// Up to so many CPUs, all gangs that may use all of them are one ring: sets that are tied to no place are packed
 /// better side by side.
@@ -89,7 +89,7 @@ impl Gangs {
             Input::Left { program } => touched.extend(self.leave(*program, status, outputs)),
             _ if self.members.is_empty() => return,
             Input::Readings(readings) => {
-                self.read(readings);
+                self.read(readings, status);
                 touched.extend(self.sets.keys());
             }
             Input::Machine(machine) => {
@@ -203,14 +203,35 @@ impl Gangs {
         Some(member.set)
     }
 
-    fn read(&mut self, readings: &Readings) {
+    fn read(&mut self, readings: &Readings, status: &Status) {
+        let time_ns = readings.machine.time_ns;
+        let runs = |member: &Member| {
+            let turn = member.told.as_ref();
+            turn.is_none_or(|turn| turn.runs_at(time_ns) != Some(false))
+        };
+        let threads_of = |program: &ProgramId| status.programs.get(program).map_or(1, threads);
+        let running = self.members.iter().filter(|(_, member)| runs(member));
+        let expected: u32 = running
+            .map(|(program, member)| member.demand.cpus(threads_of(program)))
+            .fold(0, u32::saturating_add);
+        let crowded = readings.machine.runnable.is_none_or(|seen| seen > expected);
+        let cpus = readings.machine.cpus.iter();
+        let idle: BTreeMap<u32, u64> = cpus.map(|cpu| (cpu.cpu, cpu.idle_ns)).collect();
         for read in &readings.programs {
-            if let Some(member) = self.members.get_mut(&read.program) {
-                let time_ns = readings.machine.time_ns;
-                member
-                    .demand
-                    .read(time_ns, read.run_ns, member.told.as_ref());
-            }
+            let Some(member) = self.members.get_mut(&read.program) else {
+                continue;
+            };
+            let program = status.programs.get(&read.program);
+            let claim = program.and_then(|program| program.claim.as_ref());
+            let cpus = claim.iter().flat_map(|claim| claim.cpus.iter());
+            let seen = Seen {
+                time_ns,
+                run_ns: read.run_ns,
+                idle_ns: cpus.filter_map(|cpu| idle.get(&cpu)).sum(),
+                crowded: crowded && runs(member),
+            };
+            let turn = member.told.as_ref();
+            member.demand.read(seen, threads_of(&read.program), turn);
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::global::GlobalManager;
 use crate::policy::observe::Observe;
 use crate::policy::source::Source;
-use crate::reading::MachineReading;
+use crate::reading::{CpuReading, MachineReading};
 use crate::status::{Machine, Placement, Wants};
 use crate::world::ProgramUse;
 
@@ -97,8 +97,16 @@ fn read(
                 blocked: 0,
             });
         }
+        // All CPUs were idle for long enough.
+        let idle = |cpu| CpuReading {
+            cpu,
+            idle_ns: now,
+            ..CpuReading::default()
+        };
         let machine = MachineReading {
             time_ns: now,
+            cpus: (0..4).map(idle).collect(),
+            runnable: Some(1),
             ..MachineReading::default()
         };
         let outputs = manager.on(now, &Input::Readings(Readings { machine, programs }));
