@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use corewise_decide::cpus::CpuSet;
+use corewise_decide::gang::Turn;
 use corewise_decide::global::{GlobalManager, Known};
 use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, Policy, built_in};
 use corewise_decide::reading::{CpuReading, MachineReading};
-use corewise_decide::status::{Claim, CpuPlace, Machine, Placement, ProgramId, Status, Wants};
+use corewise_decide::status::{
+    Claim, CpuPlace, Gang, Machine, Placement, ProgramId, Status, Wants,
+};
 use corewise_decide::world::{Entry, Input, Output, ProgramUse, Readings};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -21,6 +24,8 @@ enum Step {
     /// Answers an open request, or one that was never made.
     Answer(usize, bool),
     Leave(usize),
+    /// A program is of the gang of that number (0: one of its own), or of none.
+    Gang(usize, Option<(u32, bool, u32)>),
     Override(usize, Option<(u16, u32)>),
     /// CPUs that may be used, and the quota in tenths of a CPU.
     Machine(u16, u32),
@@ -55,6 +60,8 @@ fn steps() -> impl Strategy<Value = Step> {
         3 => (which.clone(), 0..20_u32).prop_map(|(p, t)| Step::Threads(p, t)),
         4 => (which.clone(), any::<bool>()).prop_map(|(p, yes)| Step::Answer(p, yes)),
         2 => which.clone().prop_map(Step::Leave),
+        2 => (which.clone(), prop::option::weighted(0.8, (0..4_u32, any::<bool>(), 0..20_000_u32)))
+            .prop_map(|(p, g)| Step::Gang(p, g)),
         1 => (which, prop::option::of((any::<u16>(), 0..20_u32))).prop_map(|(p, c)| Step::Override(p, c)),
         1 => (any::<u16>(), 1..200_u32).prop_map(|(c, q)| Step::Machine(c, q)),
         12 => (prop::option::weighted(0.9, 0..30_u32), 0..200_u32, shown)
@@ -87,6 +94,7 @@ struct History {
     next: u64,
     /// Each program's claim by the grants that came out.
     granted: BTreeMap<ProgramId, (CpuSet, u32)>,
+    turns: BTreeMap<ProgramId, Turn>,
     open: Vec<(ProgramId, u32)>,
     run_ns: BTreeMap<ProgramId, u64>,
     busy_ns: u64,
@@ -100,6 +108,7 @@ impl History {
             now_ns: 1_000,
             next: 1,
             granted: BTreeMap::new(),
+            turns: BTreeMap::new(),
             open: Vec::new(),
             run_ns: BTreeMap::new(),
             busy_ns: 0,
@@ -152,6 +161,18 @@ impl History {
                 })
             }
             Step::Leave(index) => self.which(*index).map(|program| Input::Left { program }),
+            Step::Gang(index, gang) => self.which(*index).map(|program| Input::Gang {
+                program,
+                gang: gang.map(|(number, keeps_idle, weight)| Gang {
+                    name: if number == 0 {
+                        String::new()
+                    } else {
+                        number.to_string()
+                    },
+                    keeps_idle,
+                    weight,
+                }),
+            }),
             Step::Override(index, claim) => self.which(*index).map(|program| Input::Overridden {
                 program,
                 claim: claim.map(|(bits, threads)| {
@@ -216,6 +237,7 @@ impl History {
     fn on(&mut self, input: Input) {
         if let Input::Left { program } = &input {
             self.granted.remove(program);
+            self.turns.remove(program);
         }
         let outputs = self.manager.on(self.now_ns, &input);
         self.check_outputs(&input, &outputs);
@@ -249,9 +271,18 @@ impl History {
                     others += 1;
                     self.open.push((*program, *request));
                 }
+                Output::Turn { program, turn, .. } => {
+                    assert!(turn.as_ref().is_none_or(Turn::is_valid), "{output:?}");
+                    let before = self.turns.get(program);
+                    assert_ne!(turn.as_ref(), before, "{output:?} changes nothing");
+                    self.turns.remove(program);
+                    self.turns.extend(turn.clone().map(|turn| (*program, turn)));
+                }
                 _ => others += 1,
             }
         }
+        let there = &self.manager.status().programs;
+        assert!(self.turns.keys().all(|program| there.contains_key(program)));
         assert!(grants.values().all(|n| *n <= 2), "{input:?} → {outputs:?}");
         assert!(others <= 3, "{input:?} → {outputs:?}");
     }
