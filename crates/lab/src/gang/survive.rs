@@ -119,7 +119,7 @@ fn kill(pid: Option<i32>) {
 /// Whether each program has been seen stopped.
 fn take_turns(running: &Endless) -> bool {
     let began = Instant::now();
-    let mut seen = vec![false; COPIES];
+    let mut seen = [false; COPIES];
     while began.elapsed() < PATIENCE {
         for (seen, host) in seen.iter_mut().zip(running.pids()) {
             *seen |= processes_below(host).into_iter().any(is_stopped);
