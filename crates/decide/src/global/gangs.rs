@@ -269,16 +269,21 @@ impl Gangs {
         if programs == 0 {
             return None;
         }
-        let cpus = match cpus.intersection(allowed) {
-            some if some.len() < allowed.len() => Where::On(some),
-            all if all.count() <= ONE_RING => Where::On(all),
-            all => Where::Any(wanted.min(all.count())),
+        let cpus = cpus.intersection(allowed);
+        let whole = cpus.len() == allowed.len();
+        if whole && keeps_idle {
+            // It keeps those idle that its threads could use, not all that there are.
+            demand = wanted;
+        }
+        let cpus = match whole && cpus.count() > ONE_RING {
+            true => Where::Any(wanted.min(cpus.count())),
+            false => Where::On(cpus),
         };
         Some(Set {
             id,
             cpus,
             demand,
-            keeps_idle,
+            keeps_idle: keeps_idle && !whole,
             weight,
         })
     }

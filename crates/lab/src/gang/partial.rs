@@ -129,6 +129,7 @@ pub fn run(context: &Context) -> Result<Report> {
         "uneven: from second to second, how far the time for which a set was let run is from the mean of all sets, at \
          most, once their numbers of busy threads are known (the first two seconds are left out)",
     );
+    report.note("two slots of one set that follow each other are one window, as when three sets are left, of which two fit");
     report.note(format!(
         "{rounds} seeds each, the median; how many threads of a set are busy is found out while it runs, which is in the time",
     ));

@@ -317,3 +317,31 @@ fn on_a_large_machine_a_gang_that_fits_elsewhere_is_not_told_of_others_turns() {
     assert_eq!(told(&outputs).len(), 2);
     assert_eq!(told(&rest).len(), 2);
 }
+
+#[test]
+fn gangs_that_keep_their_idle_cpus_keep_as_many_as_they_have_threads() {
+    let mut m = manager(4);
+    let mut outputs = Vec::new();
+    for program in 1..=4 {
+        join(&mut m, program, 2, None);
+        let gang = Gang {
+            name: String::new(),
+            keeps_idle: true,
+            weight: 100,
+        };
+        let program = ProgramId(program);
+        let gang = Some(gang);
+        outputs.extend(m.on(0, &Input::Gang { program, gang }));
+    }
+    let mut turns: BTreeMap<u64, Turn> = BTreeMap::new();
+    for program in 1..=4 {
+        turns.insert(program, turn(&outputs, program).unwrap());
+    }
+    let halves =
+        |turns: &BTreeMap<u64, Turn>| turns.values().all(|t| t.runs_ns() * 2 == t.period_ns);
+    assert!(halves(&turns));
+    // However little they use, nobody else runs there.
+    let mut used: Vec<(u64, f64, u64)> = (1..=4).map(|program| (program, 1.0, 0)).collect();
+    read(&mut m, 30, &mut used, &mut turns);
+    assert!(halves(&turns) && turns.len() == 4);
+}
