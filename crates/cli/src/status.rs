@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn how_much_of_the_time_gangs_run_is_shown_where_there_are_gangs() {
         let alone = json!({"pid": 12, "name": "sort"});
-        assert!(!table(&[alone.clone()]).contains("GANG"));
+        assert!(!table(std::slice::from_ref(&alone)).contains("GANG"));
         let gang = |name: &str, turn: Value| json!({"pid": 13, "name": "cg", "gang": {"name": name, "weight": 100}, "turn": turn});
         let turns = json!({"runs_ns": 25_000_000, "period_ns": 50_000_000});
         let programs = [alone, gang("mpi", turns), gang("", Value::Null)];
