@@ -28,7 +28,7 @@ fn helper() {
     let seed: u64 = std::env::var("TEST_SEED").unwrap().parse().unwrap();
     match role.as_str() {
         "spin" => spin(seed),
-        "poll" => poll(seed),
+        "poll" => poll(seed > 0),
         "breed" => breed(),
         "execute" => execute(),
         "keep" => keep(i32::try_from(seed).unwrap()),
@@ -55,34 +55,36 @@ fn spin(count: u64) {
     });
 }
 
-/// Waits for events again and again, for at most so many milliseconds each time, and says how often it was
-/// interrupted when its standard input ends.
-fn poll(wait_ms: u64) {
-    use rustix::event::{Timespec, epoll};
-    let events = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    let data = epoll::EventData::new_u64(0);
-    epoll::add(&events, std::io::stdin(), data, epoll::EventFlags::IN).unwrap();
-    let time = Timespec::try_from(Duration::from_millis(wait_ms)).unwrap();
-    let none = Timespec::default();
+/// Waits for events, and says how often it was interrupted when its standard input ends. `events`: whether another
+/// thread makes some all the time.
+fn poll(events: bool) {
+    use rustix::event::{EventfdFlags, epoll, eventfd};
+    let all = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let made = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let end = epoll::EventData::new_u64(0);
+    let event = epoll::EventData::new_u64(1);
+    epoll::add(&all, std::io::stdin(), end, epoll::EventFlags::IN).unwrap();
+    epoll::add(&all, &made, event, epoll::EventFlags::IN).unwrap();
+    let maker = made.try_clone().unwrap();
+    if events {
+        std::thread::spawn(move || {
+            loop {
+                let _ = rustix::io::write(&maker, &1_u64.to_ne_bytes());
+                (0..500).for_each(|_| std::hint::spin_loop());
+            }
+        });
+    }
     println!("ready");
-    let (mut interrupted, mut round) = (0_u64, 0_u64);
+    let mut interrupted = 0_u64;
     loop {
-        round += 1;
-        let mut found = Vec::with_capacity(1);
-        let time = if wait_ms == 0 && round % 8 != 0 {
-            &none
-        } else {
-            &time
-        };
-        match epoll::wait(
-            &events,
-            rustix::buffer::spare_capacity(&mut found),
-            Some(time),
-        ) {
-            Ok(0) => {}
-            Ok(_) => break,
-            Err(_) => interrupted += 1,
+        let mut found = Vec::with_capacity(2);
+        if epoll::wait(&all, rustix::buffer::spare_capacity(&mut found), None).is_err() {
+            interrupted += 1;
         }
+        if found.iter().any(|event| event.data.u64() == 0) {
+            break;
+        }
+        let _ = rustix::io::read(&made, &mut [0; 8]);
     }
     let folder = std::env::var("TEST_FOLDER").unwrap();
     std::fs::write(Path::new(&folder).join("said"), interrupted.to_string()).unwrap();
@@ -236,7 +238,7 @@ fn a_thread_that_sleeps_is_left_asleep() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = Running::helper("poll", folder.path(), 600_000);
+    let program = Running::helper("poll", folder.path(), 0);
     let mut means = Seizing::of(program.pid()).unwrap();
     until("it sleeps", || stands_still(program.pid()));
     for _ in 0..50 {
@@ -253,10 +255,15 @@ fn a_thread_that_is_about_to_sleep_is_not_told_that_it_was_interrupted() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = Running::helper("poll", folder.path(), 0);
+    let program = Running::helper("poll", folder.path(), 1);
     let mut means = Seizing::of(program.pid()).unwrap();
     let mut stopped = 0;
+    let began = std::time::Instant::now();
     for _ in 0..2_000 {
+        // Beside others each takes long; then fewer do.
+        if began.elapsed() > Duration::from_secs(10) {
+            break;
+        }
         stopped += means.stop().unwrap().threads;
         go(&mut means);
         std::thread::sleep(Duration::from_micros(100));
