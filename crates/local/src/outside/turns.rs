@@ -35,7 +35,7 @@ const LONGEST_END: Duration = Duration::from_millis(200);
 /// The keeper of one program's turns.
 #[derive(Debug)]
 pub(super) struct Keeper {
-    orders: Arc<Orders>,
+    between: Arc<Between>,
     /// By what it stops the program, or why it cannot.
     means: Result<&'static str, String>,
     /// Closed by the thread when it is done.
@@ -44,7 +44,7 @@ pub(super) struct Keeper {
 
 /// What the thread is to do, and what came of it.
 #[derive(Debug)]
-pub(super) struct Orders {
+pub(super) struct Between {
     /// Readable when there is something new: orders, or a grant.
     told: OwnedFd,
     given: Mutex<Given>,
@@ -62,14 +62,14 @@ impl Keeper {
     pub(super) fn start(pid: i32) -> Result<Keeper, String> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("there is no descriptor to be had: {error}"))?;
-        let orders = Arc::new(Orders {
+        let between = Arc::new(Between {
             told,
             given: Mutex::default(),
             account: Mutex::default(),
         });
         let (found, means) = channel();
         let (working, done) = channel();
-        let kept = Arc::clone(&orders);
+        let kept = Arc::clone(&between);
         corewise_launch::run::beside("turns", move || {
             match means_for(pid) {
                 Ok(means) => {
@@ -89,7 +89,7 @@ impl Keeper {
             Err(RecvTimeoutError::Disconnected) => Err("its keeper has ended".to_owned()),
         };
         Ok(Keeper {
-            orders,
+            between,
             means,
             done: Mutex::new(done),
         })
@@ -102,33 +102,33 @@ impl Keeper {
 
     /// Keeps the turns of this claim from now on; `None`: the program runs.
     pub(super) fn follow(&self, claim: Option<Arc<ClaimReader>>) {
-        self.orders.given().claim = claim;
-        self.orders.tell();
+        self.between.given().claim = claim;
+        self.between.tell();
     }
 
     /// To be made readable at every grant.
     pub(super) fn told(&self) -> std::io::Result<OwnedFd> {
-        self.orders.told.try_clone()
+        self.between.told.try_clone()
     }
 
     /// What came of it so far.
     pub(super) fn turns(&self, name: &str) -> Turns {
-        let account = self.orders.account();
+        let account = self.between.account();
         account.turns(name, self.means.clone())
     }
 }
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.orders.given().ends = true;
-        self.orders.tell();
+        self.between.given().ends = true;
+        self.between.tell();
         // An error is what we wait for. Should it take longer, the kernel lets all go when this process ends.
         let done = self.done.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = done.recv_timeout(LONGEST_END);
     }
 }
 
-impl Orders {
+impl Between {
     fn given(&self) -> MutexGuard<'_, Given> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl Orders {
 
 /// The thread's own.
 struct Keeping<'a> {
-    orders: &'a Orders,
+    between: &'a Between,
     means: Box<dyn Means>,
     clockwork: Clockwork,
     turn: Option<Turn>,
@@ -153,9 +153,9 @@ struct Keeping<'a> {
 }
 
 impl<'a> Keeping<'a> {
-    fn new(orders: &'a Orders, means: Box<dyn Means>) -> Keeping<'a> {
+    fn new(between: &'a Between, means: Box<dyn Means>) -> Keeping<'a> {
         Keeping {
-            orders,
+            between,
             means,
             clockwork: Clockwork::default(),
             turn: None,
@@ -164,7 +164,7 @@ impl<'a> Keeping<'a> {
     }
 
     fn keep(mut self) {
-        self.orders.account().hurried(hurry());
+        self.between.account().hurried(hurry());
         while self.take_orders() {
             self.act();
             let wait = self.clockwork.next(self.turn.as_ref(), now_ns());
@@ -175,7 +175,7 @@ impl<'a> Keeping<'a> {
 
     /// Reads what is to be done. False if nothing more is.
     fn take_orders(&mut self) -> bool {
-        let given = self.orders.given();
+        let given = self.between.given();
         self.turn = given.claim.as_ref().and_then(|claim| claim.turn());
         let ends = given.ends;
         drop(given);
@@ -207,7 +207,7 @@ impl<'a> Keeping<'a> {
         match self.means.stop() {
             Ok(stopped) => {
                 self.clockwork.stopped(now_ns());
-                let mut account = self.orders.account();
+                let mut account = self.between.account();
                 account.stopped(since_ns, &stopped);
             }
             Err(refused) => self.refused(refused.why),
@@ -228,7 +228,7 @@ impl<'a> Keeping<'a> {
     /// It runs; the next end of a window tries again.
     fn refused(&mut self, why: String) {
         self.clockwork.refused(self.turn.as_ref(), now_ns());
-        self.orders.account().refused(why);
+        self.between.account().refused(why);
     }
 
     fn go(&mut self, since_ns: Option<u64>) {
@@ -239,7 +239,7 @@ impl<'a> Keeping<'a> {
         {
             notice.look_again();
         }
-        let mut account = self.orders.account();
+        let mut account = self.between.account();
         account.gone(since_ns, &gone);
         account.used(thread_cpu_ns());
     }
@@ -252,7 +252,7 @@ impl<'a> Keeping<'a> {
     /// Sleeps until a time, or until it is told something.
     fn sleep(&self, until_ns: Option<u64>) {
         let told = self.notice.as_ref().and_then(Notice::told);
-        let mut polled: Vec<PollFd<'_>> = [Some(self.orders.told.as_fd()), told]
+        let mut polled: Vec<PollFd<'_>> = [Some(self.between.told.as_fd()), told]
             .into_iter()
             .flatten()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
