@@ -77,6 +77,8 @@ pub(crate) struct LinuxWorld<'log> {
 pub(crate) struct Afterwards {
     /// Programs to be welcomed.
     pub(crate) welcome: Vec<ProgramId>,
+    /// What programs are asked that are not welcomed yet: they expect their welcome first.
+    ask: Vec<(ProgramId, ToProgram)>,
     /// Connections that asked for the status.
     pub(crate) status: Vec<u64>,
     /// Connections whose wish was fulfilled.
@@ -405,6 +407,10 @@ impl World for LinuxWorld<'_> {
                 };
                 let (request, what) = (*request, *what);
                 let message = ToProgram::Request { request, what };
+                if self.afterwards.welcome.contains(program) {
+                    self.afterwards.ask.push((*program, message));
+                    return Ok(());
+                }
                 connection
                     .channel
                     .send(&message, &[])
@@ -429,6 +435,11 @@ impl World for LinuxWorld<'_> {
         let rule = manager.policy().local_rule();
         for program in now.welcome {
             self.welcome(program, rule);
+        }
+        for (program, message) in now.ask {
+            if let Some(connection) = self.programs.get(&program).map(|p| p.connection) {
+                self.say(connection, [message]);
+            }
         }
         self.tell_rule(rule);
         for id in now.done {
