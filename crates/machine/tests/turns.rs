@@ -356,9 +356,9 @@ fn whoever_was_stopped_by_somebody_else_stays_stopped_and_is_continued() {
     for meanwhile in [false, true] {
         if meanwhile {
             stop(&mut means, program.pid());
-            kill(program.pid(), Signal::TSTP);
+            kill(program.pid(), Signal::STOP);
         } else {
-            kill(program.pid(), Signal::TSTP);
+            kill(program.pid(), Signal::STOP);
             until("it is stopped", || state(program.pid()) == b'T');
             stop(&mut means, program.pid());
         }
