@@ -235,6 +235,9 @@ fn happened(input: &Input) -> String {
             program,
             gang: None,
         } => format!("{program} is no gang any longer"),
+        Input::Group { program, group } => {
+            format!("{program} shares CPU time within {group}")
+        }
         Input::Spins { program, spins } => match spins {
             true => format!("{program} waits in loops"),
             false => format!("{program} waits in loops no longer"),

@@ -107,14 +107,13 @@ impl GlobalManager {
                 pid,
                 name,
                 wants,
-                group,
             } => {
                 let joined = Program {
                     pid: *pid,
                     name: name.clone(),
                     wants: bounded(*wants),
                     claim: None,
-                    group: group.clone(),
+                    group: None,
                     spins: false,
                     overridden: false,
                     joined_ns: self.status.time_ns,
@@ -189,6 +188,11 @@ impl GlobalManager {
                     None => drop(self.wished.remove(program)),
                 }
                 Some(Event::Overridden(*program))
+            }
+            // It counts from the next event on that decides anything.
+            Input::Group { program, group } => {
+                self.status.programs.get_mut(program)?.group = Some(group.clone());
+                None
             }
             Input::Spins { program, spins } => {
                 let known = self.status.programs.get_mut(program)?;

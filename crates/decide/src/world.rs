@@ -87,9 +87,6 @@ pub enum Input {
         name: String,
         /// What it asks for.
         wants: Wants,
-        /// The group with which it shares CPU time ([`Program::group`](crate::status::Program::group)).
-        #[serde(default)]
-        group: Option<String>,
     },
     /// A program asks for something else.
     Asked {
@@ -134,6 +131,14 @@ pub enum Input {
         program: ProgramId,
         /// What it says of itself. Programs whose gangs have the same name, unless it is empty, are one set.
         gang: Option<Gang>,
+    },
+    /// The group with which a program shares CPU time ([`Program::group`](crate::status::Program::group)). It is
+    /// not known at once: finding out takes longer than a join may.
+    Group {
+        /// Which program.
+        program: ProgramId,
+        /// Its group's name.
+        group: String,
     },
     /// Whether a program's threads wait for each other in loops.
     Spins {

@@ -139,7 +139,6 @@ impl History {
                     pid: 1,
                     name: String::new(),
                     wants: *wants,
-                    group: None,
                 })
             }
             Step::Ask(index, wants) => self.which(*index).map(|program| Input::Asked {

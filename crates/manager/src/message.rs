@@ -11,15 +11,11 @@ use corewise_abi::VERSION;
 use corewise_abi::message::{
     Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
 };
+use corewise_decide::gang::MOST_WEIGHT;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
-use corewise_machine::Root;
-use corewise_machine::neighbours::scheduling_group;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
 use std::os::fd::AsFd;
-
-/// The most that a gang can weigh.
-const MOST_WEIGHT: u32 = 10_000;
 
 /// Messages of one connection that are heard before the others have their turn.
 const AT_A_TURN: u32 = 16;
@@ -278,9 +274,9 @@ impl LinuxWorld<'_> {
             pid,
             name: printable(&join.name),
             wants: join.wants,
-            group: scheduling_group(&Root::system(), pid),
         });
         self.afterwards.welcome.push(program);
+        self.afterwards.group.push(program);
         Ok(())
     }
 

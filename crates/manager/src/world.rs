@@ -17,6 +17,7 @@ use corewise_decide::global::GlobalManager;
 use corewise_decide::policy::source::Source;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::{Entry, Happened, Input, Output, World};
+use corewise_machine::neighbours::scheduling_group;
 use corewise_machine::{HostReader, Root};
 use rustix::event::epoll::EventFlags;
 use std::collections::{BTreeMap, HashMap};
@@ -79,6 +80,8 @@ pub(crate) struct Afterwards {
     pub(crate) welcome: Vec<ProgramId>,
     /// What programs are asked that are not welcomed yet: they expect their welcome first.
     ask: Vec<(ProgramId, ToProgram)>,
+    /// Programs whose scheduling group is to be found out: nobody's claim waits for that.
+    pub(crate) group: Vec<ProgramId>,
     /// Connections that asked for the status.
     pub(crate) status: Vec<u64>,
     /// Connections whose wish was fulfilled.
@@ -460,6 +463,12 @@ impl World for LinuxWorld<'_> {
                 false => self.outer.tell(Sum::of(manager.status())),
             }
             self.follow_outer();
+        }
+        for program in now.group {
+            let pid = self.programs.get(&program).map(|managed| managed.pid);
+            let group = pid.and_then(|pid| scheduling_group(&Root::system(), pid));
+            self.inputs
+                .extend(group.map(|group| Input::Group { program, group }));
         }
         self.journal.turn_over(manager);
         self.idle_since_ns = match self.programs.is_empty() {

@@ -51,9 +51,15 @@ impl Known {
                 pid: program.pid,
                 name: program.name.clone(),
                 wants: program.wants,
-                group: program.group.clone(),
             };
             entries.push(entry(program.joined_ns, joined));
+            if let Some(group) = &program.group {
+                let group = Input::Group {
+                    program: *id,
+                    group: group.clone(),
+                };
+                entries.push(entry(program.joined_ns, group));
+            }
             if program.spins {
                 let spins = Input::Spins {
                     program: *id,

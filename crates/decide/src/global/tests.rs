@@ -40,7 +40,6 @@ fn joined(program: u64, wants: Wants) -> Input {
         pid: 100 + i32::try_from(program).unwrap(),
         name: format!("p{program}"),
         wants,
-        group: None,
     }
 }
 

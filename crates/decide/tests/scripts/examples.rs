@@ -93,7 +93,6 @@ impl Play {
             program: ProgramId(program),
             pid: 1,
             name: String::new(),
-            group: None,
             wants: Wants {
                 min_threads: 1,
                 max_threads,
@@ -275,7 +274,6 @@ fn history() -> Vec<Entry> {
         program: ProgramId(program),
         pid: 1_000 + i32::try_from(program).unwrap(),
         name: name.to_owned(),
-        group: None,
         wants: Wants {
             min_threads: 1,
             max_threads,

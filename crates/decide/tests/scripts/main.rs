@@ -47,7 +47,6 @@ fn joined(program: u64) -> Input {
         program: ProgramId(program),
         pid: 100 + i32::try_from(program).unwrap(),
         name: format!("p{program}"),
-        group: None,
         wants: Wants {
             min_threads: 1,
             max_threads: 4,

@@ -98,8 +98,13 @@ impl Made {
             pid: 1000 + program as i32,
             name: format!("p{program}"),
             wants,
-            group: group.map(str::to_owned),
         });
+        if let Some(group) = group {
+            self.on(Input::Group {
+                program: ProgramId(program),
+                group: group.to_owned(),
+            });
+        }
         program
     }
 

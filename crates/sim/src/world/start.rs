@@ -175,8 +175,9 @@ impl SimWorld<'_> {
             pid: i32::try_from(program.0).unwrap_or(i32::MAX),
             name,
             wants,
-            group,
         });
+        self.inputs
+            .extend(group.map(|group| Input::Group { program, group }));
         if !wants.malleable {
             // The local manager beside a program looks at once.
             self.look_at(program, now.saturating_add(self.scenario.delay_ns));

@@ -35,7 +35,6 @@ fn join(
         pid: 1,
         name: "p".to_owned(),
         wants,
-        group: None,
     };
     let mut outputs = manager.on(manager.status().time_ns, &joined);
     if let Some(name) = gang {
@@ -256,7 +255,6 @@ fn a_malleable_program_with_one_thread_is_no_gang_while_that_lasts() {
         pid: 2,
         name: "malleable".to_owned(),
         wants,
-        group: None,
     };
     m.on(0, &joined);
     assert_eq!(told(&says(&mut m, 2, Some(""))), [(1, true), (2, true)]);
