@@ -45,6 +45,28 @@ pub fn median(samples: &[f64]) -> f64 {
     }
 }
 
+/// The value that this part (0 to 1) of the samples does not exceed: one of them; NaN of nothing.
+pub fn percentile(samples: &[f64], part: f64) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let index = (last as f64 * part).ceil() as usize;
+    sorted.get(index).copied().unwrap_or(f64::NAN)
+}
+
+/// The slope of the line through points (x, y) that is best by least squares.
+pub fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;
+    let mean_y = points.iter().map(|p| p.1).sum::<f64>() / count;
+    let above: f64 = points
+        .iter()
+        .map(|(x, y)| (x - mean_x) * (y - mean_y))
+        .sum();
+    let below: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+    above / below
+}
+
 /// The geometric mean of positive numbers; NaN of nothing.
 pub fn geometric_mean(samples: &[f64]) -> f64 {
     (samples.iter().map(|sample| sample.ln()).sum::<f64>() / samples.len() as f64).exp()
@@ -112,6 +134,14 @@ pub fn interleaved(cells: Range<usize>, rounds: u32, seed: u64) -> Vec<(u32, usi
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(percentile(&values, 1.0), 100.0);
+        assert_eq!(percentile(&values, 0.99), 100.0);
+        assert_eq!(percentile(&values, 0.5), 51.0);
+    }
 
     #[test]
     fn medians_of_odd_even_and_no_samples() {

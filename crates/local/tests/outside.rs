@@ -1,14 +1,17 @@
 //! A program that nobody changed, beside a manager that says what the test says.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
+use common::listen;
 use corewise_abi::VERSION;
 use corewise_abi::message::{LocalRule, ToManager, ToProgram, features};
 use corewise_local::outside::{Outside, Program};
 use corewise_machine::control::Thread;
 use corewise_machine::undo::Setting;
 use corewise_wire::{Channel, ClaimWriter, Folder, ProgressReader};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::os::fd::{AsFd, OwnedFd};
+use rustix::net::SocketFlags;
+use std::os::fd::AsFd;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -47,17 +50,6 @@ impl Drop for Sleeper {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// The socket of a folder, for one who joins.
-fn listen(folder: &Folder) -> OwnedFd {
-    let kind = SocketType::SEQPACKET;
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-    let address = SocketAddrUnix::new(folder.socket()).unwrap();
-    rustix::net::bind(&socket, &address).unwrap();
-    rustix::net::listen(&socket, 1).unwrap();
-    socket
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A gang's turns are kept, and nothing stays stopped.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
+use common::listen;
 use corewise_abi::VERSION;
 use corewise_abi::message::{LocalRule, ToManager, ToProgram, features};
 use corewise_abi::turn::{Turn, Window};
@@ -9,7 +12,7 @@ use corewise_local::outside::{self, Gang, Outside};
 use corewise_machine::control::turns::means_for;
 use corewise_machine::program::process_cpu_ns;
 use corewise_wire::{Channel, ClaimWriter, Folder, ProgressReader};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead as _, BufReader};
@@ -80,17 +83,6 @@ struct Manager {
     channel: Channel,
     claim: ClaimWriter,
     _progress: ProgressReader,
-}
-
-/// The socket of a folder, for one who joins.
-fn listen(folder: &Folder) -> OwnedFd {
-    let kind = SocketType::SEQPACKET;
-    let socket =
-        rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-    let address = SocketAddrUnix::new(folder.socket()).unwrap();
-    rustix::net::bind(&socket, &address).unwrap();
-    rustix::net::listen(&socket, 1).unwrap();
-    socket
 }
 
 impl Manager {

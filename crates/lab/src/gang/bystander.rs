@@ -33,8 +33,7 @@ pub fn run(context: &Context) -> Result<Report> {
         "every program in a session of its own",
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let programs = copies::programs(context, folder.path())?;
-    let spin = programs.first().context("no program spins")?;
+    let spin = copies::spin(context, folder.path())?;
     let manager = Manager::start(context, "balanced")?;
     let gang = as_gang(context, &manager)?;
     let own = |job: Job| job.under(["setsid", "--wait"]);
@@ -43,9 +42,9 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut seen: [Seen; 2] = Default::default();
     for round in 0..context.rounds(5, 1) {
         for ((name, wrap), seen) in ways.iter().zip(&mut seen) {
-            let beside = Endless::start(spin, COPIES, folder.path(), wrap)?;
+            let beside = Endless::start(&spin, COPIES, wrap)?;
             std::thread::sleep(SETTLING);
-            let seconds = bystander(spin, &own)?;
+            let seconds = bystander(&spin, &own)?;
             let latency = wake_ups(folder.path())?;
             drop(beside);
             context.say(format_args!(

@@ -16,6 +16,7 @@ use crate::gang::together::{Share, shares};
 use crate::load::allowed_cpus;
 use crate::manage::stage::Manager;
 use crate::measure::Job;
+use crate::stats::{median, percentile};
 
 /// Numbers of threads that are stopped at once.
 const THREADS: [u32; 4] = [2, 4, 8, 64];
@@ -51,8 +52,7 @@ struct Times {
 }
 
 fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
-    let spin = copies::programs(context, folder)?;
-    let spin = spin.first().context("no program spins")?;
+    let spin = copies::spin(context, folder)?;
     let mut table = Table::new(
         "one collective switch, µs",
         &[
@@ -76,28 +76,20 @@ fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
         // Tracing belongs to a thread; this one runs as those do that keep turns.
         let measured = std::thread::spawn(move || measure(pid, count, rounds)).join();
         let _ = started.finish(Duration::ZERO);
-        let (name, mut times) = measured.ok().context("a thread failed")??;
-        let stop = Quantiles::of(&mut times.stop);
-        let go = Quantiles::of(&mut times.go);
-        for (what, of) in [("stop", &stop), ("go", &go)] {
-            report.figure(format!("{name}.{count}.{what}_us_median"), of.median);
-            report.figure(format!("{name}.{count}.{what}_us_p99"), of.p99);
+        let (name, times) = measured.ok().context("a thread failed")??;
+        let quantiles = |us: &[f64]| [median(us), percentile(us, 0.99), percentile(us, 1.0)];
+        let (stop, go) = (quantiles(&times.stop), quantiles(&times.go));
+        for (what, [median, p99, _]) in [("stop", stop), ("go", go)] {
+            report.figure(format!("{name}.{count}.{what}_us_median"), median);
+            report.figure(format!("{name}.{count}.{what}_us_p99"), p99);
         }
-        let cells = [
-            name.to_owned(),
-            count.to_string(),
-            number(stop.median),
-            number(stop.p99),
-            number(stop.worst),
-            number(go.median),
-            number(go.p99),
-            number(go.worst),
-            format!("{:.1} a stop", f64::from(times.awaited) / f64::from(rounds)),
-        ];
-        table.row(cells);
+        let awaited = f64::from(times.awaited) / f64::from(rounds);
+        let cells = [name.to_owned(), count.to_string()].into_iter();
+        let cells = cells.chain(stop.into_iter().chain(go).map(number));
+        table.row(cells.chain([format!("{awaited:.1} a stop")]));
         context.say(format!(
             "{count} threads: {:.1} µs to stop, {:.1} µs to go on",
-            stop.median, go.median
+            stop[0], go[0]
         ));
     }
     report.tables.push(table);
@@ -145,28 +137,6 @@ fn let_go(means: &mut dyn Means) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }
 
-struct Quantiles {
-    median: f64,
-    p99: f64,
-    worst: f64,
-}
-
-impl Quantiles {
-    fn of(values: &mut [f64]) -> Quantiles {
-        values.sort_by(f64::total_cmp);
-        let at = |share: f64| {
-            let index = (values.len() as f64 * share) as usize;
-            let index = index.min(values.len().saturating_sub(1));
-            values.get(index).copied().unwrap_or(0.0)
-        };
-        Quantiles {
-            median: at(0.5),
-            p99: at(0.99),
-            worst: at(1.0),
-        }
-    }
-}
-
 /// Two gangs of as many spinning threads as CPUs.
 fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
     let program = compiled(context, "together.c", folder)?;
@@ -209,11 +179,11 @@ fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
         kept.push(share.together_without_others() * 100.0);
     }
     report.tables.push(table);
-    let median = crate::stats::median(&kept);
-    report.figure("together_percent", median);
+    let together = median(&kept);
+    report.figure("together_percent", together);
     report.bars.push(Bar::at_least(
         "share of the time in which all threads of a set run at once, not counting CPUs taken by others, %",
-        median,
+        together,
         99.5,
     ));
     report.note(

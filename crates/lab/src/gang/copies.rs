@@ -119,6 +119,15 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
     ])
 }
 
+/// The one whose threads spin.
+///
+/// # Errors
+/// As [`programs`].
+pub fn spin(context: &Context, folder: &Path) -> Result<Program> {
+    let mut programs = programs(context, folder)?.into_iter();
+    programs.next().context("no program spins")
+}
+
 impl Program {
     /// The spinning program with a single thread, which waits for nobody.
     pub fn with_one_thread(&self) -> Job {
@@ -160,18 +169,9 @@ impl Endless {
     ///
     /// # Errors
     /// If the program does not compile or start.
-    pub fn start(
-        spin: &Program,
-        copies: usize,
-        folder: &Path,
-        wrap: &dyn Fn(Job) -> Job,
-    ) -> Result<Endless> {
-        let started = (0..copies).map(|copy| {
-            let mut job = spin.job(&folder.join(format!("endless-{copy}")));
-            job.argv.pop();
-            job.argv.push(u64::MAX.to_string().into());
-            wrap(job).start(false)
-        });
+    pub fn start(spin: &Program, copies: usize, wrap: &dyn Fn(Job) -> Job) -> Result<Endless> {
+        let cpus = u32::try_from(allowed_cpus()?.len())?;
+        let started = (0..copies).map(|_| wrap(spin.endless(cpus)).start(false));
         Ok(Endless {
             started: started.collect::<Result<_>>()?,
         })

@@ -15,7 +15,7 @@ use corewise_decide::gang::{Change, Schedule, Set, SetId, Where};
 use corewise_decide::status::{CpuPlace, Machine};
 
 use crate::experiment::{Bar, Context, Report, Table, number};
-use crate::stats::median;
+use crate::stats::{median, slope};
 
 const CPUS: u32 = 1_024;
 
@@ -241,15 +241,7 @@ fn exponent(costs: &[f64]) -> f64 {
     let n = |sets: &u32| f64::from(*sets);
     let x = SETS.iter().map(|sets| (n(sets) * n(sets).ln()).ln());
     let points: Vec<(f64, f64)> = x.zip(costs).map(|(x, cost)| (x, cost.ln())).collect();
-    let count = points.len() as f64;
-    let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;
-    let mean_y = points.iter().map(|p| p.1).sum::<f64>() / count;
-    let above: f64 = points
-        .iter()
-        .map(|(x, y)| (x - mean_x) * (y - mean_y))
-        .sum();
-    let below: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
-    above / below
+    slope(&points)
 }
 
 #[cfg(test)]

@@ -33,15 +33,14 @@ pub fn run(context: &Context) -> Result<Report> {
         "one session",
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    let programs = copies::programs(context, folder.path())?;
-    let spin = programs.first().context("no program spins")?;
+    let spin = copies::spin(context, folder.path())?;
     let mut random = fastrand::Rng::with_seed(6);
     let mut found: [Found; 3] = Default::default();
     for round in 0..context.rounds(200, 9) {
         let which = round as usize % KILLED.len();
         let mut manager = Manager::start(context, "balanced")?;
         let gang = as_gang(context, &manager)?;
-        let running = Endless::start(spin, COPIES, folder.path(), &gang)?;
+        let running = Endless::start(&spin, COPIES, &gang)?;
         let found = &mut found[which];
         found.rounds += 1;
         found.without_turns += u32::from(!take_turns(&running));

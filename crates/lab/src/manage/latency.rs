@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::actor::{ReadCosts, Saw, now_ns};
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::manage::stage::{Lines, Manager, Player, join_as};
-use crate::stats::median;
+use crate::stats::{median, percentile};
 
 /// What happens, and to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,25 +216,4 @@ fn settled(reader: &Lines, last: Saw) -> Saw {
 
 fn microseconds(began: u64, saw: &Saw) -> f64 {
     saw.seen_ns.saturating_sub(began) as f64 / 1e3
-}
-
-fn percentile(values: &[f64], part: f64) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    let last = values.len().saturating_sub(1);
-    let index = (last as f64 * part).ceil() as usize;
-    values.get(index).copied().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_percentile_is_a_value_that_was_measured() {
-        let values: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!(percentile(&values, 1.0), 100.0);
-        assert_eq!(percentile(&values, 0.99), 100.0);
-        assert_eq!(percentile(&values, 0.5), 51.0);
-    }
 }

@@ -10,7 +10,7 @@ use corewise_sim::world::{Options, simulate};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::experiment::{Bar, Context, Report, Table, number};
-use crate::stats::median;
+use crate::stats::{median, slope};
 
 /// Numbers of threads, in equal steps of their logarithm.
 const THREADS: [u32; 5] = [100, 320, 1_000, 3_200, 10_000];
@@ -227,18 +227,7 @@ fn exponent_of_logarithm(costs: &[f64]) -> f64 {
         .zip(costs)
         .map(|(threads, cost)| (f64::from(*threads).ln().ln(), cost.ln()))
         .collect();
-    let count = points.len() as f64;
-    let mean_x = points.iter().map(|p| p.0).sum::<f64>() / count;
-    let mean_y = points.iter().map(|p| p.1).sum::<f64>() / count;
-    let above: f64 = points
-        .iter()
-        .map(|(x, y)| (x - mean_x) * (y - mean_y))
-        .sum();
-    let below: f64 = points
-        .iter()
-        .map(|(x, _)| (x - mean_x) * (x - mean_x))
-        .sum();
-    above / below
+    slope(&points)
 }
 
 #[cfg(test)]
