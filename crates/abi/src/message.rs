@@ -41,6 +41,8 @@ pub mod features {
     pub const GANGS: u64 = 1 << 4;
     /// [`ToManager::Spins`](super::ToManager::Spins): a manager reads it.
     pub const SPINS: u64 = 1 << 5;
+    /// [`ToManager::Waits`](super::ToManager::Waits): a manager reads it.
+    pub const WAITS: u64 = 1 << 6;
 }
 
 /// Where a claim's CPUs should be.
@@ -97,6 +99,18 @@ pub struct Gang {
     pub weight: u32,
 }
 
+/// How a program's threads wait for each other, as who keeps its turns has seen it of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// Threads that hardly sleep while the program runs: they compute, or wait in loops.
+    pub awake: u32,
+    /// The part of the program's CPU time that is spent waiting in loops, in thousandths; `None`: nobody has
+    /// looked.
+    pub spinning: Option<u32>,
+    /// What it takes to stop all of its threads and to let them go again, in nanoseconds; 0: not known.
+    pub switch_ns: u32,
+}
+
 /// From a program, or a person, to the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToManager {
@@ -147,6 +161,10 @@ pub enum ToManager {
     /// Whether the program's threads wait for each other in loops: those that have no CPU then cost it more than
     /// they bring. Only sent to managers that welcomed with [`features::SPINS`].
     Spins(bool),
+    /// How its threads wait for each other. Who says it keeps the turns on its claim page, also where it has not
+    /// said that it is a gang. Takes the place of what was said before. Only sent to managers that welcomed with
+    /// [`features::WAITS`].
+    Waits(Waits),
 }
 
 /// What the manager asks of a program.

@@ -3,7 +3,7 @@
 
 use corewise_abi::message::{
     Gang, Join, LocalRule, MAX_MESSAGE, MAX_NAME, MOST_NAMES, Malformed, Placement, Request,
-    ToManager, ToProgram, Wants, decode, encode,
+    ToManager, ToProgram, Waits, Wants, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -59,6 +59,15 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
             }))
         }),
         any::<bool>().prop_map(ToManager::Spins),
+        (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(
+            |(awake, spinning, switch_ns)| {
+                ToManager::Waits(Waits {
+                    awake,
+                    spinning,
+                    switch_ns,
+                })
+            }
+        ),
     ]
 }
 
@@ -173,6 +182,7 @@ fn messages_keep_their_places() {
         },
         ToManager::Gang(None),
         ToManager::Spins(false),
+        ToManager::Waits(Waits::default()),
     ];
     let down = [
         ToProgram::Welcome {

@@ -242,6 +242,16 @@ fn happened(input: &Input) -> String {
             true => format!("{program} waits in loops"),
             false => format!("{program} waits in loops no longer"),
         },
+        Input::Waits { program, waits } => {
+            let threads = waits.awake;
+            let spinning = waits.spinning.map_or_else(String::new, |thousandths| {
+                format!(
+                    ", and spend {} % of their time in loops that wait",
+                    thousandths / 10
+                )
+            });
+            format!("{program}: {threads} threads hardly sleep{spinning}")
+        }
         Input::Failed { what, .. } => format!("failed: {what}"),
         Input::Policy(source) => format!("the policy {} begins", source.name),
     }

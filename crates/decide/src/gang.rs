@@ -77,6 +77,9 @@ pub struct Set {
     pub demand: u32,
     /// CPUs that its threads do not use stay idle in its slots.
     pub keeps_idle: bool,
+    /// Its threads sleep while they wait for each other, so that they do not need to run at the same time. Such
+    /// sets take turns with those that need to, but not with each other alone.
+    pub sleeps: bool,
     /// Its share of the time against other sets, 1 to [`MOST_WEIGHT`].
     pub weight: u32,
 }
@@ -178,6 +181,7 @@ impl Schedule {
             count,
             demand,
             keeps_idle: set.keeps_idle,
+            sleeps: set.sleeps,
             weight,
             cpus: Mask::default(),
             moved: false,
@@ -213,6 +217,7 @@ impl Schedule {
                     count,
                     demand,
                     keeps_idle: set.keeps_idle,
+                    sleeps: set.sleeps,
                     weight,
                     cpus,
                     ..old

@@ -13,7 +13,7 @@
 use crate::cpus::CpuSet;
 use crate::policy::source::Source;
 use crate::policy::{Event, Order, Orders, Policy};
-use crate::status::{Claim, Program, ProgramId, Status, Wants};
+use crate::status::{Claim, Program, ProgramId, Status, Waits, Wants};
 use crate::world::{Input, Output};
 use std::collections::BTreeMap;
 
@@ -115,6 +115,7 @@ impl GlobalManager {
                     claim: None,
                     group: None,
                     spins: false,
+                    waits: None,
                     overridden: false,
                     joined_ns: self.status.time_ns,
                     threads: 0,
@@ -200,6 +201,13 @@ impl GlobalManager {
                 (before != *spins).then_some(Event::Asked(*program))
             }
             // When sets run is not the policy's affair.
+            Input::Waits { program, waits } => {
+                self.status.programs.get_mut(program)?.waits = Some(Waits {
+                    awake: waits.awake.min(MOST_THREADS),
+                    ..*waits
+                });
+                None
+            }
             Input::Gang { .. } => None,
             Input::Failed { what, .. } => Some(Event::Failed(what.clone())),
             Input::Policy(source) => match source.make() {

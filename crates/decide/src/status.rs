@@ -8,7 +8,7 @@ use crate::cpus::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-pub use corewise_abi::message::{Gang, LocalRule, Placement, Request, Wants};
+pub use corewise_abi::message::{Gang, LocalRule, Placement, Request, Waits, Wants};
 
 /// A program under management, numbered by its world; never used twice in a manager's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -124,6 +124,10 @@ pub struct Program {
     /// Whether its threads wait for each other in loops, as far as that is known.
     #[serde(default)]
     pub spins: bool,
+    /// How its threads wait for each other, as who keeps its turns has seen; `None`: nobody does, or nobody has
+    /// looked.
+    #[serde(default)]
+    pub waits: Option<Waits>,
     /// A person has set its claim: the policy does not.
     pub overridden: bool,
     /// When it joined, monotonic, in nanoseconds.

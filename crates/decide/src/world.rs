@@ -7,7 +7,7 @@ use crate::cpus::CpuSet;
 use crate::global::GlobalManager;
 use crate::policy::source::Source;
 use crate::reading::MachineReading;
-use crate::status::{Gang, Machine, ProgramId, Request, Wants};
+use crate::status::{Gang, Machine, ProgramId, Request, Waits, Wants};
 use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +146,13 @@ pub enum Input {
         program: ProgramId,
         /// Whether they do.
         spins: bool,
+    },
+    /// How a program's threads wait for each other, as who keeps its turns has seen.
+    Waits {
+        /// Which program.
+        program: ProgramId,
+        /// How.
+        waits: Waits,
     },
     /// An output could not be carried out.
     Failed {

@@ -184,6 +184,10 @@ impl LinuxWorld<'_> {
                 let program = program?;
                 self.inputs.push(Input::Spins { program, spins });
             }
+            ToManager::Waits(waits) => {
+                let program = program?;
+                self.inputs.push(Input::Waits { program, waits });
+            }
             ToManager::Gang(gang) => {
                 let program = program?;
                 // Between users nobody takes more than the usual share for himself.
@@ -314,7 +318,8 @@ impl LinuxWorld<'_> {
                 | features::MEMBERS
                 | features::FOLLOWS
                 | features::GANGS
-                | features::SPINS,
+                | features::SPINS
+                | features::WAITS,
             program: program.0,
             rule,
         };

@@ -15,6 +15,7 @@ pub(super) struct Entry {
     pub(super) count: u32,
     pub(super) demand: u32,
     pub(super) keeps_idle: bool,
+    pub(super) sleeps: bool,
     pub(super) weight: u32,
     /// Where it is.
     pub(super) cpus: Mask,
@@ -43,6 +44,11 @@ impl Entry {
         }
     }
 
+    /// Whether it is for its sake that sets take turns.
+    pub(super) fn needs_turns(&self) -> bool {
+        self.keeps_idle || !self.sleeps
+    }
+
     /// Counts what it received by its turn until now.
     pub(super) fn count(&mut self, time_ns: u64) {
         if let Some(turn) = &self.told {
@@ -58,6 +64,7 @@ impl Entry {
             && self.count == other.count
             && self.demand == other.demand
             && self.keeps_idle == other.keeps_idle
+            && self.sleeps == other.sleeps
             && self.weight == other.weight
     }
 

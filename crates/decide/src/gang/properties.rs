@@ -20,15 +20,22 @@ fn sets() -> impl Strategy<Value = Set> {
         (1..CPUS + 2).prop_map(Where::Any),
     ];
     let weight = prop_oneof![Just(100), 1..=MOST_WEIGHT];
-    (0..9u64, cpus, 0..7u32, prop::bool::weighted(0.2), weight).prop_map(
-        |(id, cpus, demand, keeps_idle, weight)| Set {
+    (
+        0..9u64,
+        cpus,
+        0..7u32,
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.3),
+        weight,
+    )
+        .prop_map(|(id, cpus, demand, keeps_idle, sleeps, weight)| Set {
             id: SetId(id),
             cpus,
             demand,
             keeps_idle,
+            sleeps,
             weight,
-        },
-    )
+        })
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -92,6 +99,12 @@ impl After {
         }
     }
 
+    /// Whether nothing was promised to a set: its threads sleep while they wait, and it runs always.
+    fn is_left_to_linux(&self, id: SetId) -> bool {
+        let set = &self.sets[&id];
+        set.sleeps && !set.keeps_idle && !self.turns.contains_key(&id)
+    }
+
     /// Sets that run at an offset of a period.
     fn running(&self, time_ns: u64) -> Vec<SetId> {
         let runs = |id: &&SetId| {
@@ -139,7 +152,8 @@ proptest! {
         let edges = all.turns.values().flat_map(|t| t.windows.iter().map(|w| begin + w.begin_ns));
         for time in edges.chain([begin]) {
             let placed = |id: &SetId| (all.schedule.cpus(*id).unwrap(), all.needs(*id));
-            let running: Vec<(CpuSet, u32)> = all.running(time).iter().map(placed).collect();
+            let running = all.running(time).into_iter().filter(|id| !all.is_left_to_linux(*id));
+            let running: Vec<(CpuSet, u32)> = running.map(|id| placed(&id)).collect();
             let running: Vec<_> = running.into_iter().filter(|(cpus, _)| !cpus.is_empty()).collect();
             prop_assert!(all_have_cpus(&running), "{running:?} at {time}");
         }
@@ -205,7 +219,7 @@ proptest! {
         all.schedule.machine(&Machine::flat(CPUS + 10));
         for id in 20..23 {
             let cpus = Where::On(upper.clone().collect());
-            let set = Set { id: SetId(id), cpus, demand: 3, keeps_idle: false, weight: 100 };
+            let set = Set { id: SetId(id), cpus, demand: 3, keeps_idle: false, sleeps: false, weight: 100 };
             all.schedule.set(set.clone());
             all.sets.insert(set.id, set);
         }
@@ -227,7 +241,7 @@ proptest! {
         schedule.machine(&Machine::flat(4));
         for (id, weight) in (0..).zip(&weights) {
             let cpus = Where::On(CpuSet::first(4));
-            schedule.set(Set { id: SetId(id), cpus, demand: 3, keeps_idle: false, weight: *weight });
+            schedule.set(Set { id: SetId(id), cpus, demand: 3, keeps_idle: false, sleeps: false, weight: *weight });
         }
         schedule.plan(0);
         let total: u32 = weights.iter().sum();

@@ -21,6 +21,8 @@ pub(super) struct Ring {
     /// Who runs together, as it was packed; empty: everyone at once.
     slots: Vec<Vec<usize>>,
     slices: Vec<u64>,
+    /// The threads of all of its sets sleep while they wait.
+    asleep: bool,
 }
 
 impl Ring {
@@ -33,6 +35,9 @@ impl Ring {
     pub(super) fn reason(&self) -> String {
         match (self.sets.len(), self.slots.len()) {
             (1, _) => "no other set wants its CPUs".to_owned(),
+            (_, 0) if self.asleep => {
+                "its threads sleep while they wait, as do those of the sets beside it".to_owned()
+            }
             (sets, 0) => format!(
                 "all {sets} sets on CPUs {} fit side by side",
                 self.cpus.cpus()
@@ -47,6 +52,12 @@ impl Ring {
 
     /// A ring's slots, for sets that are in the order of `self.sets`.
     fn pack(&mut self, sets: &[&Entry], switch_cost_ns: u64) {
+        self.asleep = !sets.iter().any(|set| set.needs_turns());
+        if self.asleep {
+            self.slots.clear();
+            self.slices.clear();
+            return;
+        }
         let (items, cpus) = items(sets);
         let slots = pack::pack(&items, cpus);
         if slots.members.len() < 2 {

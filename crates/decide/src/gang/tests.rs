@@ -11,6 +11,7 @@ fn on(id: u64, cpus: impl IntoIterator<Item = u32>, demand: u32) -> Set {
         cpus: Where::On(cpus.into_iter().collect()),
         demand,
         keeps_idle: false,
+        sleeps: false,
         weight: 100,
     }
 }
@@ -96,6 +97,31 @@ fn a_partial_set_leaves_the_rest_of_its_cpus_to_others() {
     (1..=8).for_each(|id| s.set(on(id, 0..4, 2)));
     s.plan(0);
     assert_eq!(shares(&s, 1..=8), [25; 8]);
+}
+
+#[test]
+fn sets_whose_threads_sleep_while_they_wait_take_turns_only_beside_others() {
+    let mut s = schedule(2);
+    let asleep = |id| Set {
+        sleeps: true,
+        ..on(id, 0..2, 2)
+    };
+    s.set(asleep(1));
+    s.set(asleep(2));
+    assert_eq!(s.plan(0), []);
+    s.set(on(3, 0..2, 2));
+    s.plan(MS);
+    assert_eq!(shares(&s, 1..=3), [33; 3]);
+    s.set(asleep(3));
+    assert_eq!(s.plan(2 * MS).len(), 3);
+    assert_eq!(shares(&s, 1..=3), [100; 3]);
+    // Who wants nobody on its CPUs has them to itself all the same.
+    s.set(Set {
+        keeps_idle: true,
+        ..asleep(2)
+    });
+    s.plan(3 * MS);
+    assert_eq!(shares(&s, 1..=3), [33; 3]);
 }
 
 #[test]

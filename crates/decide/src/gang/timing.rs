@@ -3,6 +3,7 @@
 use super::pack::Slots;
 use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The longest slice, in nanoseconds.
 pub const LONGEST_SLICE_NS: u64 = 50_000_000;
@@ -11,7 +12,7 @@ pub const LONGEST_SLICE_NS: u64 = 50_000_000;
 pub const SHORTEST_SLICE_NS: u64 = 5_000_000;
 
 /// The longest period, in nanoseconds, as long as slices need not be shorter than the shortest.
-pub const USUAL_PERIOD_NS: u64 = 250_000_000;
+pub const USUAL_PERIOD_NS: u64 = 100_000_000;
 
 /// A slice is at least so many times what switching costs: 0.5 %.
 const SWITCHES: u64 = 200;
@@ -26,11 +27,13 @@ const SECOND: f64 = 1e9;
 pub(super) fn slices(slots: &Slots, switch_cost_ns: u64) -> Vec<u64> {
     let total: f64 = slots.lengths.iter().sum();
     let shortest = slots.lengths.iter().copied().fold(f64::INFINITY, f64::min);
-    let longest = slots.lengths.iter().copied().fold(0.0, f64::max);
+    let longest = longest_run(slots);
     let floor = SHORTEST_SLICE_NS
         .max(switch_cost_ns.saturating_mul(SWITCHES))
         .min(LONGEST_SLICE_NS);
     let most = LONGEST_SLICE_NS as f64 / longest;
+    // What is long because slots of one set follow each other is not worth switching ever more often for.
+    let most = most.max(SHORTEST_SLICE_NS as f64 / shortest);
     let least = (floor as f64 / shortest).min(most);
     let mut unit = (USUAL_PERIOD_NS as f64 / total).clamp(least, most);
     let periods = SECOND / (unit * total);
@@ -51,6 +54,34 @@ pub(super) fn slices(slots: &Slots, switch_cost_ns: u64) -> Vec<u64> {
         slice
     };
     slots.lengths.iter().map(slice).collect()
+}
+
+/// The longest time in one piece that any set runs which does not run always, in slots' lengths: slots that follow
+/// each other, also from the end of a period to the beginning of the next.
+fn longest_run(slots: &Slots) -> f64 {
+    let count = slots.members.len();
+    let mut longest = slots.lengths.iter().copied().fold(0.0, f64::max);
+    let mut often: BTreeMap<usize, usize> = BTreeMap::new();
+    for &set in slots.members.iter().flatten() {
+        *often.entry(set).or_default() += 1;
+    }
+    // Of each set: the slot after the last in which it ran, and how long it had run by then. Twice round, for those
+    // that run at the end and at the beginning.
+    let mut runs: BTreeMap<usize, (usize, f64)> = BTreeMap::new();
+    for at in 0..2 * count {
+        let length = slots.lengths[at % count];
+        for set in &slots.members[at % count] {
+            let until = match runs.get(set) {
+                Some((end, long)) if *end == at => long + length,
+                _ => length,
+            };
+            runs.insert(*set, (at + 1, until));
+            if often.get(set).is_some_and(|often| *often < count) {
+                longest = longest.max(until);
+            }
+        }
+    }
+    longest
 }
 
 /// Windows of one set, from the ascending slots that it runs in. A part of them if they are too many: those
@@ -134,13 +165,29 @@ mod tests {
     #[test]
     fn few_slots_have_the_longest_slices() {
         assert_eq!(slices(&equal(2), 0), [50_000_000; 2]);
-        assert_eq!(slices(&equal(4), 0), [50_000_000; 4]);
     }
 
     #[test]
-    fn more_slots_have_shorter_slices_so_that_all_run_four_times_a_second() {
-        let slices = slices(&equal(10), 0);
-        assert_eq!(slices.iter().sum::<u64>(), 250_000_000);
+    fn more_slots_have_shorter_slices_so_that_all_run_ten_times_a_second() {
+        assert_eq!(slices(&equal(4), 0), [25_000_000; 4]);
+        assert_eq!(slices(&equal(10), 0), [10_000_000; 10]);
+    }
+
+    #[test]
+    fn slots_that_follow_each_other_are_one_slice_to_who_runs_in_all_of_them() {
+        // Each of three sets has two of three slots, one of them over the period's end.
+        let slots = Slots {
+            members: vec![vec![0, 1], vec![1, 2], vec![0, 2]],
+            lengths: vec![1.0; 3],
+        };
+        let slices = slices(&slots, 0);
+        assert!(slices.iter().all(|slice| *slice <= 25_000_000));
+        // Who runs always has no slices.
+        let always = Slots {
+            members: vec![vec![0, 1], vec![0, 2]],
+            lengths: vec![1.0; 2],
+        };
+        assert_eq!(super::slices(&always, 0), [50_000_000; 2]);
     }
 
     #[test]

@@ -4,11 +4,16 @@
 //! is a set on the CPUs of its claim. Where that is all of a large machine, it is relocatable, with as many CPUs
 //! as it has threads, so that parts of the machine take their decisions alone. Nobody keeps it there: which CPUs
 //! its threads run on is left to Linux. But at no time may more threads run than there are CPUs.
+//!
+//! Who is a gang says so, or is found out: a program whose number of threads cannot be changed, at least two of
+//! which hardly ever sleep, and which spends much of its time in loops that wait. A gang whose threads are seen to
+//! sleep while they wait is left to Linux, which serves it better: whoever has nothing to do makes room. It takes
+//! turns only beside gangs that need them.
 
 use crate::cpus::CpuSet;
 use crate::gang::{Demand, Schedule, Seen, Set, SetId, Where};
 use crate::global::GlobalManager;
-use crate::status::{Gang, Program, ProgramId, Status};
+use crate::status::{Gang, Program, ProgramId, Status, Waits};
 use crate::world::{Input, Output, Readings};
 use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
@@ -23,14 +28,23 @@ const LONG_PERIOD_NS: u64 = 200_000_000;
 /// better side by side.
 const ONE_RING: u32 = 64;
 
-/// What it costs to stop one gang and to let another go, on all of its CPUs: measured with seized ptrace,
-/// 34 to 52 µs for two threads.
+/// What it costs to stop one gang and to let another go, on all of its CPUs, as long as nobody has measured it:
+/// 34 to 52 µs for two threads with seized ptrace. What is measured is rounded up to a multiple of this, so that
+/// plans do not change with every measurement.
 const SWITCH_COST_NS: u64 = 50_000;
+
+/// From this part of its time on, in thousandths, a program that spins is found to be a gang; below the other
+/// one it is not any longer.
+const SPINS: u32 = 200;
+const SPINS_NO_LONGER: u32 = 50;
 
 /// One program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Member {
     gang: Gang,
+    /// It has not said that it is a gang: it was found out.
+    #[serde(default)]
+    found: bool,
     set: SetId,
     demand: Demand,
     told: Option<Turn>,
@@ -49,7 +63,7 @@ pub(super) struct Gangs {
 }
 
 impl GlobalManager {
-    /// What a program has said of itself, if it is a gang.
+    /// What a program has said of itself, or was found out, if it is a gang.
     pub fn gang(&self, program: ProgramId) -> Option<&Gang> {
         self.gangs.gang(program)
     }
@@ -61,9 +75,15 @@ impl GlobalManager {
 }
 
 impl Gangs {
-    /// What a program has said of itself, if it is a gang.
+    /// What a program has said of itself, or was found out, if it is a gang.
     pub(super) fn gang(&self, program: ProgramId) -> Option<&Gang> {
         self.members.get(&program).map(|member| &member.gang)
+    }
+
+    /// What a program has said of itself, if it has said that it is a gang.
+    pub(super) fn asked(&self, program: ProgramId) -> Option<&Gang> {
+        let member = self.members.get(&program).filter(|member| !member.found)?;
+        Some(&member.gang)
     }
 
     /// When readings are wanted.
@@ -87,6 +107,7 @@ impl Gangs {
                 }
             }
             Input::Left { program } => touched.extend(self.leave(*program, status, outputs)),
+            Input::Waits { program, .. } => touched.extend(self.waits(*program, status, outputs)),
             _ if self.members.is_empty() => return,
             Input::Readings(readings) => {
                 self.read(readings, status);
@@ -169,12 +190,52 @@ impl Gangs {
         self.sets.entry(set).or_default().insert(program);
         let member = Member {
             gang: gang.clone(),
+            found: false,
             set,
             demand: Demand::new(),
             told: None,
         };
         self.members.insert(program, member);
         set
+    }
+
+    /// It was seen how a program's threads wait: it may be found to be a gang, or not to be one; its set.
+    fn waits(
+        &mut self,
+        program: ProgramId,
+        status: &Status,
+        outputs: &mut Vec<Output>,
+    ) -> Option<SetId> {
+        let known = status.programs.get(&program)?;
+        let waits = known.waits?;
+        let set = match self.members.get(&program) {
+            Some(member) if member.found && no_longer_found(known, &waits) => {
+                self.leave(program, status, outputs)?
+            }
+            Some(member) => member.set,
+            None => {
+                let reason = found(known, &waits)?;
+                let gang = Gang {
+                    name: String::new(),
+                    keeps_idle: false,
+                    weight: 100,
+                };
+                let set = self.join(program, &gang, status);
+                if let Some(member) = self.members.get_mut(&program) {
+                    member.found = true;
+                }
+                outputs.push(Output::Note(format!("{program} is a gang: {reason}")));
+                set
+            }
+        };
+        let costs = self.members.keys().filter_map(|member| {
+            let waits = status.programs.get(member)?.waits?;
+            Some(u64::from(waits.switch_ns))
+        });
+        let cost = costs.max().unwrap_or(0).max(1);
+        self.schedule
+            .switch_cost_ns(cost.next_multiple_of(SWITCH_COST_NS));
+        Some(set)
     }
 
     /// A program is no gang any longer; the set that it was of. If it has a turn, and is there still, it is
@@ -248,6 +309,8 @@ impl Gangs {
         let allowed = &status.machine.allowed;
         let (mut wanted, mut demand, mut programs) = (0u32, 0u32, 0);
         let (mut keeps_idle, mut weight) = (false, 1);
+        // Threads that hardly sleep; not known of all: none is taken to sleep.
+        let mut awake = Some(0u32);
         let mut cpus = CpuSet::new();
         for program in self.sets.get(&id)? {
             let member = self.members.get(program)?;
@@ -258,6 +321,9 @@ impl Gangs {
             demand = demand.saturating_add(member.demand.cpus(threads));
             keeps_idle |= member.gang.keeps_idle;
             weight = weight.max(member.gang.weight);
+            awake = awake
+                .zip(program.waits)
+                .map(|(awake, waits)| awake.saturating_add(waits.awake));
             cpus.extend(claim.cpus.iter());
             // One thread alone needs nobody at the same time.
             programs += if program.wants.malleable && claim.threads < 2 {
@@ -284,6 +350,8 @@ impl Gangs {
             cpus,
             demand,
             keeps_idle: keeps_idle && !whole,
+            // One alone waits for nobody who is awake.
+            sleeps: !keeps_idle && awake.is_some_and(|awake| awake < 2),
             weight,
         })
     }
@@ -306,6 +374,26 @@ impl Gangs {
             });
         }
     }
+}
+
+/// Why a program is found to be a gang, if it is.
+fn found(program: &Program, waits: &Waits) -> Option<String> {
+    let spinning = waits.spinning.filter(|spinning| *spinning >= SPINS)?;
+    let gang = !program.wants.malleable && waits.awake >= 2;
+    gang.then(|| {
+        format!(
+            "{} of its threads hardly sleep, and spend {} % of their time in loops that wait; it cannot \
+             have fewer",
+            waits.awake,
+            spinning / 10
+        )
+    })
+}
+
+/// Whether one that was found to be a gang has become another program since.
+fn no_longer_found(program: &Program, waits: &Waits) -> bool {
+    let spins = waits.spinning.is_some_and(|part| part >= SPINS_NO_LONGER);
+    program.wants.malleable || !spins
 }
 
 /// Threads that a program can have running at once.

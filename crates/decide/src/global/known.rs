@@ -67,6 +67,13 @@ impl Known {
                 };
                 entries.push(entry(program.joined_ns, spins));
             }
+            if let Some(waits) = program.waits {
+                let waits = Input::Waits {
+                    program: *id,
+                    waits,
+                };
+                entries.push(entry(program.joined_ns, waits));
+            }
             if program.threads > 0 {
                 let threads = Input::Threads {
                     program: *id,
@@ -82,7 +89,7 @@ impl Known {
                 };
                 entries.push(entry(program.joined_ns, overridden));
             }
-            if let Some(gang) = self.gangs.gang(*id) {
+            if let Some(gang) = self.gangs.asked(*id) {
                 let gang = Input::Gang {
                     program: *id,
                     gang: Some(gang.clone()),

@@ -52,6 +52,7 @@ prop_compose! {
             claim: claim.map(|(cpus, threads, exclusive)| Claim { cpus, threads, exclusive }),
             group: None,
             spins: flags.0,
+            waits: None,
             overridden: flags.1,
             joined_ns,
             threads: numbers[3],

@@ -187,6 +187,7 @@ fn set(kind: Kind, index: u32, cpus: u32) -> Set {
         cpus: places,
         demand,
         keeps_idle: false,
+        sleeps: false,
         weight: 100,
     }
 }

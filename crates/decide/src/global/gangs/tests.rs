@@ -279,7 +279,7 @@ fn a_manager_that_goes_on_for_another_answers_as_that_one_would_have() {
         }
     }
     let mut used: Vec<(u64, f64, u64)> = (1..=3).map(|program| (program, 2.0, 0)).collect();
-    read(&mut m, 7, &mut used, &mut turns);
+    read(&mut m, 3, &mut used, &mut turns);
     let kept = serde_json::to_string(&m.known()).unwrap();
     let mut other = GlobalManager::resume(serde_json::from_str(&kept).unwrap(), &source).unwrap();
     let (mut other_used, mut other_turns) = (used.clone(), turns.clone());
@@ -342,4 +342,105 @@ fn gangs_that_keep_their_idle_cpus_keep_as_many_as_they_have_threads() {
     let mut used: Vec<(u64, f64, u64)> = (1..=4).map(|program| (program, 1.0, 0)).collect();
     read(&mut m, 30, &mut used, &mut turns);
     assert!(halves(&turns) && turns.len() == 4);
+}
+
+fn waits(
+    manager: &mut GlobalManager,
+    program: u64,
+    awake: u32,
+    spinning: Option<u32>,
+) -> Vec<Output> {
+    let waits = Waits {
+        awake,
+        spinning,
+        switch_ns: 0,
+    };
+    let program = ProgramId(program);
+    manager.on(manager.status().time_ns, &Input::Waits { program, waits })
+}
+
+#[test]
+fn gangs_whose_threads_sleep_while_they_wait_are_left_to_linux() {
+    let mut m = manager(2);
+    join(&mut m, 1, 2, Some(""));
+    join(&mut m, 2, 2, Some(""));
+    assert_eq!(told(&waits(&mut m, 1, 0, None)), []);
+    let outputs = waits(&mut m, 2, 1, None);
+    assert_eq!(told(&outputs), [(1, false), (2, false)]);
+    let outputs = waits(&mut m, 2, 2, None);
+    assert_eq!(told(&outputs), [(1, true), (2, true)]);
+}
+
+#[test]
+fn a_gang_that_is_known_to_sleep_beforehand_is_never_stopped() {
+    let mut m = manager(2);
+    for program in 1..=2 {
+        join(&mut m, program, 2, None);
+        waits(&mut m, program, 0, None);
+        assert_eq!(told(&says(&mut m, program, Some(""))), []);
+    }
+}
+
+#[test]
+fn processes_of_one_gang_wait_for_each_other_though_each_has_one_thread() {
+    let mut m = manager(2);
+    for program in 1..=4 {
+        let name = if program < 3 { "a" } else { "b" };
+        join(&mut m, program, 1, Some(name));
+        waits(&mut m, program, 1, None);
+    }
+    assert!((1..=4).all(|program| m.turn(ProgramId(program)).is_some()));
+}
+
+#[test]
+fn rigid_programs_that_spin_are_found_to_be_gangs_and_why_is_said() {
+    let mut m = manager(2);
+    join(&mut m, 1, 2, None);
+    join(&mut m, 2, 2, None);
+    assert_eq!(waits(&mut m, 1, 2, None), []);
+    assert_eq!(waits(&mut m, 2, 1, Some(900)), []);
+    let outputs = waits(&mut m, 1, 2, Some(430));
+    let said = |output: &Output| matches!(output, Output::Note(text) if text.contains("43 %"));
+    assert!(outputs.iter().any(said), "{outputs:?}");
+    assert_eq!(told(&outputs), []);
+    assert_eq!(
+        told(&waits(&mut m, 2, 2, Some(900))),
+        [(1, true), (2, true)]
+    );
+    // It spins no longer.
+    let outputs = waits(&mut m, 1, 2, Some(10));
+    assert_eq!(told(&outputs), [(1, false), (2, false)]);
+    assert_eq!(m.gang(ProgramId(1)), None);
+}
+
+#[test]
+fn programs_that_can_have_fewer_threads_are_not_found_to_be_gangs() {
+    let mut m = manager(2);
+    join(&mut m, 1, 2, None);
+    let wants = Wants {
+        malleable: true,
+        ..m.status().programs[&ProgramId(1)].wants
+    };
+    let program = ProgramId(1);
+    m.on(0, &Input::Asked { program, wants });
+    assert_eq!(waits(&mut m, 1, 2, Some(900)), []);
+}
+
+#[test]
+fn where_switching_was_measured_to_be_dear_slices_are_longer() {
+    let mut m = manager(2);
+    for program in 1..=8 {
+        join(&mut m, program, 2, Some(""));
+    }
+    let period = |m: &GlobalManager| m.turn(ProgramId(1)).map(|turn| turn.period_ns);
+    let before = period(&m);
+    let dear = Waits {
+        awake: 2,
+        spinning: None,
+        switch_ns: 180_000,
+    };
+    let program = ProgramId(1);
+    let waits = dear;
+    m.on(0, &Input::Waits { program, waits });
+    assert!(period(&m) > before, "{before:?} {:?}", period(&m));
 }
