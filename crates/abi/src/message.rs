@@ -107,7 +107,7 @@ pub struct Waits {
     /// The part of the program's CPU time that is spent waiting in loops, in thousandths; `None`: nobody has
     /// looked.
     pub spinning: Option<u32>,
-    /// What it takes to stop all of its threads and to let them go again, in nanoseconds; 0: not known.
+    /// What it takes to stop all of its threads, in nanoseconds; 0: not known.
     pub switch_ns: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use corewise_launch::command::Command;
 use corewise_local::outside::{
-    Followed, Follower, Gang, Jobs, Locks, Managed, Outside, Program, Turns,
+    Coscheduling, Followed, Follower, Jobs, Locks, Managed, Outside, Program, Turns,
 };
 use corewise_wire::Folder;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ impl Joining {
         threads: u32,
         alone: bool,
         stay: Vec<String>,
-        gang: Option<Gang>,
+        gang: Coscheduling,
         followers: Vec<Box<dyn Follower>>,
     ) -> Joining {
         if let Some(why) = unmanaged(alone) {
@@ -145,7 +145,7 @@ impl Joined {
         format!("{managed}{locks}{}", turns.unwrap_or_default())
     }
 
-    /// What came of its turns, for the summary; `None` where it was to be no gang.
+    /// What came of its turns, for the summary; `None` where it was no gang.
     pub(crate) fn gang(&self) -> Option<&Turns> {
         self.managed.gang.as_ref()
     }
@@ -198,9 +198,10 @@ fn blocked(locks: &Locks) -> String {
 /// What came of its turns, as a sentence of its own.
 fn turns(turns: &Turns) -> String {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let name = match turns.name.as_str() {
-        "" => String::new(),
-        name => format!(" {name:?}"),
+    let name = match (turns.found, turns.name.as_str()) {
+        (true, _) => " (its threads wait in loops)".to_owned(),
+        (false, "") => String::new(),
+        (false, name) => format!(" {name:?}"),
     };
     let why = turns.why_not.as_deref().unwrap_or("nothing is known");
     match (turns.means, turns.switches) {

@@ -8,6 +8,7 @@ use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
 use anyhow::Result;
 use clap::Args;
+use corewise_decide::gang::MOST_WEIGHT;
 use corewise_decide::setting::Setting;
 use corewise_launch::adapters::Plan;
 use corewise_launch::run::RunOptions;
@@ -15,7 +16,7 @@ use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
 use corewise_local::advise::{AdviseError, Advisor, Source};
 use corewise_local::live::Live;
-use corewise_local::outside::{Gang, MAX_GANG_NAME};
+use corewise_local::outside::{Coscheduling, Gang, MAX_GANG_NAME};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -80,6 +81,15 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "gang")]
     gang_keeps_idle: bool,
 
+    /// The gang's share of the time against other gangs, 1 to 10000
+    #[arg(long, value_name = "N", requires = "gang", default_value_t = USUAL_WEIGHT,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_WEIGHT)))]
+    gang_weight: u32,
+
+    /// It is no gang, also if its threads are seen to wait for each other in loops
+    #[arg(long, conflicts_with = "gang")]
+    no_gang: bool,
+
     /// Say nothing at the end
     #[arg(short, long)]
     quiet: bool,
@@ -98,13 +108,21 @@ fn gang_name(text: &str) -> Result<String, String> {
     }
 }
 
+fn coscheduling(args: &RunArgs) -> Coscheduling {
+    match &args.gang {
+        Some(name) => Coscheduling::Asked(Gang {
+            name: name.clone().unwrap_or_default(),
+            keeps_idle: args.gang_keeps_idle,
+            weight: args.gang_weight,
+        }),
+        None if args.no_gang => Coscheduling::Never,
+        None => Coscheduling::IfFound,
+    }
+}
+
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
+    let gang = coscheduling(&args);
     let mut request = args.search.request()?;
-    let gang = args.gang.clone().map(|name| Gang {
-        name: name.unwrap_or_default(),
-        keeps_idle: args.gang_keeps_idle,
-        weight: USUAL_WEIGHT,
-    });
     let building = Building::of(&request.template, args.jobs);
     request.untuned =
         args.live || args.as_is || building.is_some() && !request.template.has_placeholder();

@@ -9,7 +9,7 @@ use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, Policy, built_in};
 use corewise_decide::reading::{CpuReading, MachineReading};
 use corewise_decide::status::{
-    Claim, CpuPlace, Gang, Machine, Placement, ProgramId, Status, Wants,
+    Claim, CpuPlace, Gang, Machine, Placement, ProgramId, Status, Waits, Wants,
 };
 use corewise_decide::world::{Entry, Input, Output, ProgramUse, Readings};
 use proptest::prelude::*;
@@ -26,6 +26,8 @@ enum Step {
     Leave(usize),
     /// A program is of the gang of that number (0: one of its own), or of none.
     Gang(usize, Option<(u32, bool, u32)>),
+    /// So many of its threads hardly sleep, and so many thousandths of its time go to loops that wait.
+    Waits(usize, u32, Option<u32>),
     Override(usize, Option<(u16, u32)>),
     /// CPUs that may be used, and the quota in tenths of a CPU.
     Machine(u16, u32),
@@ -62,6 +64,8 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => which.clone().prop_map(Step::Leave),
         2 => (which.clone(), prop::option::weighted(0.8, (0..4_u32, any::<bool>(), 0..20_000_u32)))
             .prop_map(|(p, g)| Step::Gang(p, g)),
+        2 => (which.clone(), 0..5_u32, prop::option::of(0..2_000_u32))
+            .prop_map(|(p, a, s)| Step::Waits(p, a, s)),
         1 => (which, prop::option::of((any::<u16>(), 0..20_u32))).prop_map(|(p, c)| Step::Override(p, c)),
         1 => (any::<u16>(), 1..200_u32).prop_map(|(c, q)| Step::Machine(c, q)),
         12 => (prop::option::weighted(0.9, 0..30_u32), 0..200_u32, shown)
@@ -171,6 +175,14 @@ impl History {
                     keeps_idle,
                     weight,
                 }),
+            }),
+            Step::Waits(index, awake, spinning) => self.which(*index).map(|program| Input::Waits {
+                program,
+                waits: Waits {
+                    awake: *awake,
+                    spinning: *spinning,
+                    switch_ns: awake * 40_000,
+                },
             }),
             Step::Override(index, claim) => self.which(*index).map(|program| Input::Overridden {
                 program,

@@ -12,7 +12,8 @@
 //! processes, `locks` what they have counted, `jobserver` is what a build follows; `behind` says whether a program has come down to its
 //! claim; `attend` is the time with one manager, from joining to its end or the program's; `placing` says
 //! where each thread may run, `masks` carries that out with an undo log, `pace` says how often to look,
-//! `said` what the manager is told of the runtimes, `turns` stops and continues a program that is a gang.
+//! `said` what the manager is told of the runtimes, `turns` stops and continues a program that is a gang,
+//! `turning` says whether it is one, `waits` how its threads wait for each other.
 //!
 //! **When we die.** What we set is in the undo log; the global manager sees our connection end and
 //! puts it back, and so does the next manager that starts. The program goes on.
@@ -27,18 +28,21 @@ mod masks;
 mod pace;
 mod placing;
 mod said;
+mod turning;
 mod turns;
+mod waits;
 
 pub use crate::outside::adapters::{Adapters, Followed};
 pub use crate::outside::follower::Follower;
 pub use crate::outside::jobserver::{Ends, Jobs, Jobserver};
 pub use crate::outside::locks::Locks;
+pub use crate::outside::turning::Coscheduling;
 pub use crate::outside::turns::Turns;
 pub use corewise_abi::message::{Gang, MAX_NAME as MAX_GANG_NAME};
 
 use crate::outside::attend::{Attending, CannotJoin, End};
 use crate::outside::follower::Followers;
-use crate::outside::turns::Keeper;
+use crate::outside::turning::Turning;
 use corewise_decide::status::Wants;
 use corewise_wire::Folder;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -75,8 +79,8 @@ pub struct Program {
     /// Its runtimes, as far as they are known, whose number of threads cannot follow while it runs: for
     /// people.
     pub stay: Vec<String>,
-    /// Its threads are to run at the same time, or not at all; `None`: as it comes.
-    pub gang: Option<Gang>,
+    /// Whether its threads run at the same time, or not at all.
+    pub gang: Coscheduling,
 }
 
 impl Program {
@@ -93,7 +97,7 @@ impl Program {
                 malleable: false,
             },
             stay: Vec::new(),
-            gang: None,
+            gang: Coscheduling::default(),
         }
     }
 }
@@ -111,7 +115,7 @@ pub struct Managed {
     pub followed: Option<Followed>,
     /// How many jobs it might run at once; `None` where it was offered no jobserver.
     pub jobs: Option<Jobs>,
-    /// What came of its turns; `None` where it was to be no gang.
+    /// What came of its turns; `None` where it was no gang.
     pub gang: Option<Turns>,
 }
 
@@ -120,42 +124,9 @@ pub struct Managed {
 pub struct Outside {
     shared: Arc<Shared>,
     followers: Arc<Followers>,
-    gang: Option<Arc<Member>>,
+    turning: Arc<Turning>,
     /// Closed by the thread when it is done.
     done: Receiver<()>,
-}
-
-/// A program that is to be a gang.
-#[derive(Debug)]
-struct Member {
-    gang: Gang,
-    /// Keeps its turns, or why nobody does.
-    keeper: Result<Keeper, String>,
-}
-
-impl Member {
-    fn new(gang: Gang, pid: i32) -> Member {
-        let keeper = Keeper::start(pid);
-        Member { gang, keeper }
-    }
-
-    /// The keeper of its turns, where it can stop it at all.
-    fn keeper(&self) -> Option<&Keeper> {
-        let keeper = self.keeper.as_ref().ok();
-        keeper.filter(|keeper| keeper.means().is_ok())
-    }
-
-    /// What came of it so far.
-    fn turns(&self) -> Turns {
-        match &self.keeper {
-            Ok(keeper) => keeper.turns(&self.gang.name),
-            Err(why) => Turns {
-                name: self.gang.name.clone(),
-                why_not: Some(why.clone()),
-                ..Turns::default()
-            },
-        }
-    }
 }
 
 /// What the thread and its owner have in common.
@@ -192,15 +163,15 @@ impl Outside {
         let followers = Followers::new(followers);
         let mut program = program;
         program.wants = followers.wants().unwrap_or(program.wants);
-        let gang = program.gang.clone();
-        let gang = gang.map(|gang| Arc::new(Member::new(gang, program.pid)));
+        let wish = std::mem::take(&mut program.gang);
+        let turning = Arc::new(Turning::new(program.pid, wish));
         let beside = Beside {
             shared: Arc::clone(&shared),
             program,
             folder,
             manager,
             followers: Arc::new(followers),
-            gang: gang.clone(),
+            turning: Arc::clone(&turning),
             started: Instant::now(),
         };
         let followers = Arc::clone(&beside.followers);
@@ -212,7 +183,7 @@ impl Outside {
         Some(Outside {
             shared,
             followers,
-            gang,
+            turning,
             done,
         })
     }
@@ -221,7 +192,7 @@ impl Outside {
     pub fn managed(&self) -> Managed {
         let mut managed = self.shared.now().managed.clone();
         self.followers.tell(&mut managed);
-        managed.gang = self.gang.as_deref().map(Member::turns);
+        managed.gang = self.turning.turns();
         managed
     }
 
@@ -273,7 +244,7 @@ struct Beside {
     folder: Folder,
     manager: StartManager,
     followers: Arc<Followers>,
-    gang: Option<Arc<Member>>,
+    turning: Arc<Turning>,
     started: Instant,
 }
 
@@ -336,13 +307,12 @@ impl Beside {
     }
 
     fn try_to_join(&self) -> Result<Attending<'_>, CannotJoin> {
-        let gang = self.gang.as_deref();
         Attending::join(
             &self.program,
             &self.folder,
             &self.shared,
             &self.followers,
-            gang,
+            &self.turning,
         )
     }
 

@@ -8,7 +8,7 @@ use corewise_abi::VERSION;
 use corewise_abi::message::{LocalRule, ToManager, ToProgram, features};
 use corewise_abi::turn::{Turn, Window};
 use corewise_launch::{Command as Program, RunOptions};
-use corewise_local::outside::{self, Gang, Outside};
+use corewise_local::outside::{self, Coscheduling, Gang, Outside};
 use corewise_machine::control::turns::means_for;
 use corewise_machine::program::process_cpu_ns;
 use corewise_wire::{Channel, ClaimWriter, Folder, ProgressReader};
@@ -67,7 +67,7 @@ fn host() {
 
 fn manage(pid: i32, folder: Folder) -> Outside {
     let program = outside::Program {
-        gang: Some(Gang {
+        gang: Coscheduling::Asked(Gang {
             name: "one".to_owned(),
             keeps_idle: false,
             weight: 100,

@@ -34,7 +34,8 @@ pub struct Program {
     variables: Vec<(&'static str, String)>,
 }
 
-/// The programs, with those that are made compiled into `folder`. Each runs some two seconds alone.
+/// The programs, with those that are made compiled into `folder`. Each runs some two seconds alone, and as long by turns for
+/// each copy; with passive waiting it runs longer alone, since CPUs of a virtual machine wake up slowly.
 pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
     let made = compiled(context, "gangs.c", folder)?;
     let made = made.to_string_lossy().into_owned();
@@ -76,7 +77,7 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             "conjugate gradients on OpenMP, passive waiting",
             "cg",
             "passive",
-            15_000,
+            60_000,
         ),
         kernel(
             "mg-active",
@@ -90,7 +91,7 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             "stencil on OpenMP, passive waiting",
             "mg",
             "passive",
-            6_000,
+            9_000,
         ),
         Program {
             name: "imagemagick",
@@ -100,7 +101,7 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             words: [
                 "convert",
                 "-size",
-                "900x600",
+                "1300x900",
                 "-seed",
                 "1",
                 "plasma:red-blue",

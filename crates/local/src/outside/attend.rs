@@ -6,7 +6,9 @@ use super::masks::LoggedMasks;
 use super::pace::{Pace, SHORTEST};
 use super::placing::{Placing, Thread};
 use super::said::Said;
-use super::{Member, Program, Shared, wait_for};
+use super::turning::Turning;
+use super::waits::Waiting;
+use super::{Program, Shared, wait_for};
 use corewise_abi::VERSION;
 use corewise_abi::claim::State;
 use corewise_abi::message::{Join, ToManager, ToProgram, features};
@@ -82,7 +84,7 @@ pub(super) struct Attending<'a> {
     rule: LocalRule,
     /// The manager has given another rule, by which nobody is placed yet.
     rule_is_new: bool,
-    /// A manager that was started anew has given other pages.
+    /// A manager that was started anew has given other pages, or somebody else is to be told of grants.
     pages_are_new: bool,
     monitor: ProgramMonitor,
     placing: Placing<LoggedMasks>,
@@ -92,10 +94,11 @@ pub(super) struct Attending<'a> {
     /// Runtimes that are known to stay as they are.
     stay: Vec<String>,
     said: Said,
-    /// It is a gang, and can be stopped.
-    gang: Option<&'a Member>,
-    /// What is still to be said of that.
+    /// Whether it is a gang, and who keeps its turns.
+    turning: &'a Turning,
+    /// That it was asked to be one is still to be said.
     gang_to_say: Option<ToManager>,
+    waiting: Waiting<'a>,
     /// Threads are not where the claim has them: the program has not come down to it yet.
     unplaced: bool,
     /// The generation that was followed last.
@@ -111,10 +114,9 @@ impl<'a> Attending<'a> {
         folder: &Folder,
         shared: &'a Shared,
         followers: &'a Followers,
-        gang: Option<&'a Member>,
+        turning: &'a Turning,
     ) -> Result<Attending<'a>, CannotJoin> {
-        let gang = gang.filter(|gang| gang.keeper().is_some());
-        let turns = match gang {
+        let turns = match turning.keeper() {
             Some(_) => features::GANGS,
             None => 0,
         };
@@ -161,8 +163,9 @@ impl<'a> Attending<'a> {
             joined_at: Instant::now(),
             stay: program.stay.clone(),
             said: Said::to(joined.features),
-            gang,
-            gang_to_say: say_gang(gang, joined.features),
+            turning,
+            gang_to_say: say_gang(turning, joined.features),
+            waiting: Waiting::new(program.pid, turning, joined.features),
             unplaced: false,
             seen: 0,
             cpus: CpuSet::new(),
@@ -174,7 +177,7 @@ impl<'a> Attending<'a> {
         let end = loop {
             // It does not say: what it could use shows in what it asks for and in what it uses.
             self.progress.could_use.store(0, Ordering::Relaxed);
-            let keeper = self.gang.and_then(Member::keeper);
+            let keeper = self.turning.keeper();
             if let Some(keeper) = keeper {
                 keeper.follow(Some(Arc::clone(&self.claim)));
             }
@@ -187,7 +190,7 @@ impl<'a> Attending<'a> {
             }
         };
         // First of all: it may stand still.
-        if let Some(keeper) = self.gang.and_then(Member::keeper) {
+        if let Some(keeper) = self.turning.keeper() {
             keeper.follow(None);
         }
         self.put_back();
@@ -254,7 +257,9 @@ impl<'a> Attending<'a> {
                 seen.store(self.seen, Ordering::Release);
             }
             if time_to_look {
-                look_at = Instant::now() + self.pace.next(changed, cost);
+                let time = self.pace.next(changed, cost);
+                let within = self.waiting.look_within().unwrap_or(time);
+                look_at = Instant::now() + time.min(within);
             } else if changed {
                 // Whoever has a new claim may soon have other threads.
                 look_at = look_at.min(Instant::now() + SHORTEST);
@@ -290,6 +295,14 @@ impl<'a> Attending<'a> {
     /// Asks for what the program could use, where something follows its claim, and says what does, and whether it
     /// is a gang.
     fn ask(&mut self, progress: Progress) -> Result<(), Error> {
+        if self.waiting.wants_a_keeper() {
+            self.turning.start();
+            self.pages_are_new = self.turning.keeper().is_some();
+        }
+        // Before it is a gang: whose threads sleep while they wait is to be known from the first.
+        if let Some(said) = self.waiting.news() {
+            self.channel.send(&said, &[])?;
+        }
         if let Some(said) = self.gang_to_say.take() {
             self.channel.send(&said, &[])?;
         }
@@ -332,6 +345,9 @@ impl<'a> Attending<'a> {
                 tid: t.tid,
             })
             .collect();
+        let rigid = !self.join.wants.malleable;
+        self.waiting
+            .look(&reading, self.claim.turn().as_ref(), rigid);
         let changed = self.placing.threads(&living);
         self.progress
             .team
@@ -379,7 +395,8 @@ impl<'a> Attending<'a> {
         self.rule = welcomed.rule;
         self.pages_are_new = true;
         self.said = Said::to(welcomed.features);
-        self.gang_to_say = say_gang(self.gang, welcomed.features);
+        self.gang_to_say = say_gang(self.turning, welcomed.features);
+        self.waiting.told_nobody(welcomed.features);
         self.seen = 0;
         self.shared.now().managed.program = Some(welcomed.program);
         ToManager::Threads(self.placing.count())
@@ -420,9 +437,11 @@ impl<'a> Attending<'a> {
 }
 
 /// What a manager with these feature bits is to be told of a gang.
-fn say_gang(gang: Option<&Member>, manager: u64) -> Option<ToManager> {
-    let gang = gang.filter(|_| manager & features::GANGS != 0)?;
-    Some(ToManager::Gang(Some(gang.gang.clone())))
+fn say_gang(turning: &Turning, manager: u64) -> Option<ToManager> {
+    turning
+        .keeper()
+        .filter(|_| manager & features::GANGS != 0)?;
+    Some(ToManager::Gang(Some(turning.asked()?.clone())))
 }
 
 /// A descriptor that becomes readable at every grant, as does `also`. A thread sleeps on the claim page for it: a

@@ -111,6 +111,11 @@ impl Keeper {
         self.between.told.try_clone()
     }
 
+    /// What it takes to stop all threads, in nanoseconds: the median; 0 before it was done.
+    pub(super) fn switch_ns(&self) -> u64 {
+        self.between.account().stop_ns()
+    }
+
     /// What came of it so far.
     pub(super) fn turns(&self, name: &str) -> Turns {
         let account = self.between.account();

@@ -11,6 +11,8 @@ const KEPT: usize = 1_024;
 pub struct Turns {
     /// The set that it belongs to; empty: one of its own.
     pub name: String,
+    /// Nobody had said that it is a gang: it was found to be one.
+    pub found: bool,
     /// By what it was stopped and continued; `None`: by nothing, it ran always.
     pub means: Option<&'static str>,
     /// Why it could not be stopped, at first or at times.
@@ -60,6 +62,11 @@ impl Account {
         if gone.threads > 0 {
             self.switched(since_ns, gone.first_ns);
         }
+    }
+
+    /// How long stopping took in half of the cases at most, in nanoseconds.
+    pub(super) fn stop_ns(&self) -> u64 {
+        self.stops.median()
     }
 
     pub(super) fn refused(&mut self, why: String) {
