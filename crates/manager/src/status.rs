@@ -59,6 +59,7 @@ fn json<'a>(manager: &GlobalManager, managed: impl Fn(&ProgramId) -> Option<&'a 
         told["follows"] = json!(follows.map(|f| &f.runtimes));
         told["stay"] = json!(follows.map(|f| &f.stay));
         told["gang"] = json!(manager.gang(*id));
+        told["waits"] = json!(known.waits);
         told["turn"] = json!(manager.turn(*id).map(|turn| json!({
             "runs_ns": turn.runs_ns(),
             "period_ns": turn.period_ns,

@@ -3,6 +3,7 @@
 mod adapters;
 mod builds;
 mod frame;
+mod gangs;
 mod locks;
 mod nested;
 

@@ -86,6 +86,7 @@ mod tests {
             }),
             group: None,
             spins: false,
+            waits: None,
             overridden: false,
             joined_ns: 0,
             threads,

@@ -1,0 +1,141 @@
+//! Programs whose threads need each other, as gangs: asked for, and found.
+use super::frame::*;
+use crate::common::{Place, compile, json};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::OnceLock;
+
+/// A program whose threads meet at a spinning barrier until it is told to end.
+fn spin() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| compile("spin", &["-pthread"]))
+}
+
+/// Two of them, with as many threads each as there are CPUs.
+struct Two {
+    place: Place,
+    children: Vec<Child>,
+}
+
+impl Drop for Two {
+    fn drop(&mut self) {
+        // The programs end by themselves, wherever they are by now.
+        self.open();
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Two {
+    fn start(options: &[&str]) -> Two {
+        let place = Place::new();
+        let gate = place.path().join("gate");
+        let cpus = own_cpus().0.len().to_string();
+        let mut children = Vec::new();
+        for number in ["0", "1"] {
+            let mut args = vec!["run", "--as-is", "--no-adapters", "--summary", number];
+            args.extend(options);
+            let program = [spin().to_str().unwrap(), gate.to_str().unwrap(), &cpus];
+            args.extend(["--"].into_iter().chain(program));
+            children.push(place.command(&args).spawn().unwrap());
+        }
+        Two { place, children }
+    }
+
+    fn open(&self) {
+        let _ = std::fs::write(self.place.path().join("gate"), "");
+    }
+
+    /// Both, once each has a turn.
+    fn by_turns(&self) -> Vec<Value> {
+        until("turns", || {
+            let all = status(&self.place)["programs"].as_array().unwrap().clone();
+            let turns = all.iter().filter(|program| program["turn"].is_object());
+            (turns.count() == 2).then_some(all)
+        })
+    }
+
+    /// What came of both.
+    fn end(mut self) -> Vec<Value> {
+        self.open();
+        for child in &mut self.children {
+            let status = until("the end of corewise run", || child.try_wait().unwrap());
+            assert!(status.success(), "{status}");
+        }
+        let read = |number| std::fs::read(self.place.path().join(number)).unwrap();
+        let summaries = ["0", "1"].map(read);
+        summaries
+            .map(|text| serde_json::from_slice(&text).unwrap())
+            .to_vec()
+    }
+}
+
+/// Why nothing can be stopped, or nothing be seen to spin, here.
+fn cannot(what: &str, place: &Place) -> Option<String> {
+    if own_cpus().0.len() < 2 {
+        return Some("there is one CPU".to_owned());
+    }
+    let machine = json(&place.corewise(&["machine", "--json"]));
+    let sensors = machine["sensors"].as_array().unwrap();
+    let sensor = sensors.iter().find(|sensor| sensor["name"] == what);
+    let missing = sensor.filter(|sensor| sensor["available"] != true)?;
+    Some(missing["why"].to_string())
+}
+
+#[test]
+fn two_gangs_take_turns_and_are_stopped_by_ptrace() {
+    let two = Two::start(&["--gang"]);
+    if let Some(why) = cannot("", &two.place) {
+        return eprintln!("skipped: {why}");
+    }
+    for program in two.by_turns() {
+        assert_eq!(program["gang"]["name"], "");
+        let turn = |key: &str| program["turn"][key].as_u64().unwrap();
+        assert_eq!(2 * turn("runs_ns"), turn("period_ns"), "{program}");
+        assert!(turn("runs_ns") <= 50_000_000);
+    }
+    // Each has had one turn, at least.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for summary in two.end() {
+        let gang = &summary["gang"];
+        assert_eq!(gang["means"], "ptrace", "{gang}");
+        assert_eq!(gang["found"], false);
+        assert!(gang["switches"].as_u64().unwrap() > 0, "{gang}");
+    }
+}
+
+#[test]
+fn programs_that_wait_in_loops_are_found_to_be_gangs_and_the_journal_says_why() {
+    let two = Two::start(&[]);
+    if let Some(why) = cannot("spin", &two.place) {
+        return eprintln!("skipped: {why}");
+    }
+    two.by_turns();
+    // It is written a moment after what it tells.
+    until("the reason in the journal", || {
+        let journal = two.place.runtime().join("journal.jsonl");
+        let journal = std::fs::read_to_string(journal).unwrap();
+        let why = "of their time in loops that wait";
+        journal.contains(why).then_some(())
+    });
+    for summary in two.end() {
+        assert_eq!(summary["gang"]["found"], true, "{summary}");
+    }
+}
+
+#[test]
+fn who_is_to_be_no_gang_is_not_found_to_be_one() {
+    let two = Two::start(&["--no-gang"]);
+    programs(&two.place, 2);
+    // As long as finding out takes.
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    for program in programs(&two.place, 2) {
+        assert_eq!(program["turn"], Value::Null);
+    }
+    for summary in two.end() {
+        assert_eq!(summary["gang"], Value::Null);
+    }
+}
