@@ -11,7 +11,7 @@ use corewise_machine::control::turns::{Means, hurry, means_for};
 use crate::adapted::compiled;
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::gang::copies;
-use crate::gang::pairs::as_gang;
+use crate::gang::pairs::{as_gang, managed};
 use crate::gang::together::{Share, shares};
 use crate::load::allowed_cpus;
 use crate::manage::stage::Manager;
@@ -34,13 +34,52 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut report = Report::new(
         context,
         "gang-collective",
-        "stopping and continuing 2 to 64 spinning threads; and two gangs of as many spinning threads as CPUs, by turns",
+        "stopping and continuing 2 to 64 spinning threads; two gangs of as many spinning threads as CPUs, by turns; and \
+         hackbench where there is no gang, managed and plain",
         "one session",
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
     switches(context, folder.path(), &mut report)?;
     together(context, folder.path(), &mut report)?;
+    without_sets(context, &mut report)?;
     Ok(report)
+}
+
+/// The paper's measure of what it costs where there is nothing to coschedule: messages between many threads
+/// (hackbench), managed, against plain.
+fn without_sets(context: &Context, report: &mut Report) -> Result<()> {
+    let manager = Manager::start(context, "balanced")?;
+    let under = managed(context, &manager, &[])?;
+    let loops = if context.quick { "2000" } else { "10000" };
+    let job = || {
+        Job::new(
+            ["hackbench", "-T", "-g", "2", "-l", loops]
+                .map(str::to_owned)
+                .to_vec(),
+        )
+    };
+    let ways: [&dyn Fn(Job) -> Job; 2] = [&under, &|job| job];
+    let mut seconds: [Vec<f64>; 2] = Default::default();
+    for _ in 0..context.rounds(11, 3) {
+        for (wrap, seconds) in ways.iter().zip(&mut seconds) {
+            let job = wrap(job());
+            let run = job.start(false)?.finish(LONGEST)?;
+            seconds.push(run.success(&job)?.wall_seconds);
+        }
+    }
+    let ratios: Vec<f64> = seconds[0]
+        .iter()
+        .zip(&seconds[1])
+        .map(|(managed, plain)| managed / plain)
+        .collect();
+    report.figure("hackbench.managed_seconds", median(&seconds[0]));
+    report.figure("hackbench.plain_seconds", median(&seconds[1]));
+    report.bars.push(Bar::at_most(
+        "hackbench without any set, managed over plain, median of pairs (at most)",
+        median(&ratios),
+        1.021,
+    ));
+    Ok(())
 }
 
 /// What one number of threads showed, in µs.

@@ -120,6 +120,28 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
     ])
 }
 
+/// Threads of which half work, each by itself, for `rounds` rounds, and half sleep.
+///
+/// # Errors
+/// If it does not compile.
+pub fn half_busy(context: &Context, folder: &Path, rounds: u64) -> Result<Program> {
+    let made = compiled(context, "gangs.c", folder)?;
+    let words = [
+        made.to_string_lossy().into_owned(),
+        "half".to_owned(),
+        allowed_cpus()?.len().to_string(),
+        rounds.to_string(),
+    ];
+    Ok(Program {
+        name: "half",
+        about: "threads of which half work, each by itself, and half sleep",
+        needs_its_threads: false,
+        counts: true,
+        words: words.to_vec(),
+        variables: Vec::new(),
+    })
+}
+
 /// The one whose threads spin.
 ///
 /// # Errors
@@ -209,6 +231,11 @@ impl Ran {
         self.seconds.iter().sum::<f64>() / self.seconds.len().max(1) as f64
     }
 
+    /// Until the last one ended, in seconds.
+    pub fn longest(&self) -> f64 {
+        self.seconds.iter().copied().fold(0.0, f64::max)
+    }
+
     /// Copies that were ended at the limit.
     pub fn cut(&self) -> usize {
         let limit = LONGEST.as_secs_f64();
@@ -217,18 +244,35 @@ impl Ran {
 }
 
 /// Runs `copies` of a program at once; `wrap` says how a copy's job is started.
+///
+/// # Errors
+/// If one does not start, or fails.
 pub fn run(
     program: &Program,
     copies: usize,
     folder: &Path,
     wrap: &dyn Fn(Job) -> Job,
 ) -> Result<Ran> {
+    run_together(&vec![program; copies], folder, wrap)
+}
+
+/// Runs programs at once; `wrap` says how each one's job is started.
+///
+/// # Errors
+/// If one does not start, or fails.
+pub fn run_together(
+    programs: &[&Program],
+    folder: &Path,
+    wrap: &dyn Fn(Job) -> Job,
+) -> Result<Ran> {
+    let copies = programs.len();
     let files: Vec<PathBuf> = (0..copies)
         .map(|copy| folder.join(format!("progress-{copy}")))
         .collect();
-    let jobs: Vec<Job> = files
+    let jobs: Vec<Job> = programs
         .iter()
-        .map(|file| {
+        .zip(&files)
+        .map(|(program, file)| {
             // What an earlier copy has counted is not this one's.
             let _ = std::fs::remove_file(file);
             wrap(program.job(file))
@@ -247,11 +291,12 @@ pub fn run(
         let watcher = scope.spawn(|| {
             let all_run = || running.load(std::sync::atomic::Ordering::Relaxed) == copies;
             let progress = || -> Vec<f64> {
-                let of = |(file, pid): (&PathBuf, &i32)| match program.counts {
-                    true => counted(file),
-                    false => cpu_seconds(*pid),
-                };
-                files.iter().zip(&pids).map(of).collect()
+                let of =
+                    |((program, file), pid): ((&&Program, &PathBuf), &i32)| match program.counts {
+                        true => counted(file),
+                        false => cpu_seconds(*pid),
+                    };
+                programs.iter().zip(&files).zip(&pids).map(of).collect()
             };
             watch(&all_run, &progress)
         });

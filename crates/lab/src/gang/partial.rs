@@ -1,6 +1,7 @@
 //! `gang-partial`: the three setups of the paper's Table 1 ("Non-intrusive Coscheduling for General Purpose
 //! Operating Systems", section 5.2) on the simulated four-core machine. In the third, sets of four virtual CPUs
-//! have two busy ones: what a set leaves over should be of use to others.
+//! have two busy ones: what a set leaves over should be of use to others. And what two CPUs can show of that, on this
+//! machine.
 //!
 //! Relative performance is the paper's measure: what simple bin packing would take, over what it took. Bin
 //! packing has as many sets side by side as have a CPU for each busy thread. The time is that until the last set
@@ -9,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use corewise_decide::gang::{Turn, ran_ns};
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::{Entry, Output};
@@ -18,10 +19,17 @@ use corewise_sim::scenario::Scenario;
 use corewise_sim::world::{Options, simulate};
 
 use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::gang::copies;
+use crate::gang::pairs::as_gang;
+use crate::manage::stage::Manager;
+use crate::measure::Job;
 use crate::stats::median;
 
-/// CPUs of the machine.
+/// CPUs of the simulated machine.
 const CPUS: u32 = 4;
+
+/// Some two seconds.
+const HALF_BUSY_ROUNDS: u64 = 300_000;
 
 /// A row of the paper's table.
 struct Setup {
@@ -130,10 +138,47 @@ pub fn run(context: &Context) -> Result<Report> {
          most, once their numbers of busy threads are known (the first two seconds are left out)",
     );
     report.note("two slots of one set that follow each other are one window, as when three sets are left, of which two fit");
+    here(context, &mut report)?;
     report.note(format!(
         "{rounds} seeds each, the median; how many threads of a set are busy is found out while it runs, which is in the time",
     ));
     Ok(report)
+}
+
+/// Two half-busy sets and one whose threads need all CPUs, on this machine: bin packing has the two side by side, and
+/// the third before or after them.
+fn here(context: &Context, report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir().context("no temporary folder")?;
+    let spin = copies::spin(context, folder.path())?;
+    let half = copies::half_busy(context, folder.path(), HALF_BUSY_ROUNDS)?;
+    let manager = Manager::start(context, "balanced")?;
+    let own = |job: Job| job.under(["setsid", "--wait"]);
+    let gang = as_gang(context, &manager)?;
+    let ways: [(&str, &dyn Fn(Job) -> Job); 2] =
+        [("gangs", &|job| own(gang(job))), ("plain", &own)];
+    let mut percents: [Vec<f64>; 2] = Default::default();
+    for round in 0..context.rounds(3, 1) {
+        let alone = copies::run(&spin, 1, folder.path(), &own)?.mean();
+        let pair = copies::run(&half, 2, folder.path(), &own)?.longest();
+        for ((name, wrap), percents) in ways.iter().zip(&mut percents) {
+            let ran = copies::run_together(&[&spin, &half, &half], folder.path(), wrap)?;
+            context.say(format_args!(
+                "round {}, {name}: {:.2} s; one after the other {alone:.2} and {pair:.2} s",
+                round + 1,
+                ran.longest()
+            ));
+            percents.push(100.0 * (alone + pair) / ran.longest());
+        }
+    }
+    for ((name, _), percents) in ways.iter().zip(&percents) {
+        report.figure(format!("here_{name}_percent"), median(percents));
+    }
+    report.bars.push(Bar::at_least(
+        "on this machine: two half-busy sets and a whole one, relative performance against bin packing, % (at least)",
+        median(&percents[0]),
+        90.0,
+    ));
+    Ok(())
 }
 
 /// Relative performance in percent, unevenness, and the longest slice: medians over seeds.
