@@ -84,16 +84,17 @@ static void *half(void *argument)
 {
     int self = (int)(intptr_t)argument;
     double x = self;
-    for (long i = 0; i < rounds; i++) {
-        if (self % 2 == 0) {
-            x = work(4000, x);
-            if (self == 0)
-                round_done();
-        } else {
-            usleep(50000);
-            i += 3000;
-        }
+    if (self % 2 != 0) {
+        while (atomic_load(&arrived) < (threads + 1) / 2)
+            usleep(10000);
+        return NULL;
     }
+    for (long i = 0; i < rounds; i++) {
+        x = work(4000, x);
+        if (self == 0)
+            round_done();
+    }
+    atomic_fetch_add(&arrived, 1);
     results[self] = x;
     return NULL;
 }

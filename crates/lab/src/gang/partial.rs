@@ -28,8 +28,8 @@ use crate::stats::median;
 /// CPUs of the simulated machine.
 const CPUS: u32 = 4;
 
-/// Some two seconds.
-const HALF_BUSY_ROUNDS: u64 = 300_000;
+/// Some four seconds.
+const HALF_BUSY_ROUNDS: u64 = 700_000;
 
 /// A row of the paper's table.
 struct Setup {
