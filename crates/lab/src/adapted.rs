@@ -66,3 +66,24 @@ pub(crate) fn compiled(context: &Context, name: &str, folder: &Path) -> Result<P
     }
     Ok(program)
 }
+
+/// Compiles a C++ file with LLVM's OpenMP into `folder`, by the newest clang that there is.
+pub(crate) fn compiled_by_clang(source: &Path, folder: &Path) -> Result<PathBuf> {
+    let program = folder.join(source.file_stem().context("a source has a name")?);
+    let versions = (14..=22).rev().map(|version| format!("clang++-{version}"));
+    for compiler in versions.chain(["clang++".to_owned()]) {
+        let status = Command::new(compiler)
+            .args(["-std=c++17", "-O2", "-fopenmp", "-o"])
+            .arg(&program)
+            .arg(source)
+            .stderr(std::process::Stdio::null())
+            .status();
+        if status.is_ok_and(|status| status.success()) {
+            return Ok(program);
+        }
+    }
+    bail!(
+        "no clang++ here compiles {} with OpenMP (scripts/setup)",
+        source.display()
+    )
+}
