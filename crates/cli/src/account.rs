@@ -55,6 +55,12 @@ impl Account<'_> {
                 (None, None) => "as plain Linux runs it".to_owned(),
             },
         };
+        let how = match (advice, self.regions) {
+            (Some(_), Some(tuned)) if !tuned.found.is_empty() => {
+                format!("{how}; {}", regions(tuned))
+            }
+            _ => how,
+        };
         let wall = outcome.wall_ns as f64 / 1e9;
         let others = advisor
             .others()

@@ -53,7 +53,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Begins to time and to search regions, within the claim; `known` is what an earlier run has found.
+    /// Begins to time and to search regions, within the claim; `known` is what an earlier run has found, `budget` the
+    /// part of the time that slower numbers may lose.
     ///
     /// # Errors
     /// When no thread is to be had: then every region has what the claim allows.
@@ -61,13 +62,14 @@ impl Live {
         claim: &'static ClaimPage,
         regions: &'static RegionsPage,
         known: &[FoundRegion],
+        budget: f64,
     ) -> std::io::Result<Live> {
         let known: BTreeMap<u64, Known> = known.iter().filter_map(FoundRegion::known).collect();
         let (stop, stopped) = channel();
         let thread = corewise_launch::run::beside("live", move || {
             regions.time(true);
             let count = known.len();
-            let (mut tuner, began) = (Tuner::new(known), Instant::now());
+            let (mut tuner, began) = (Tuner::new(known, budget), Instant::now());
             let mut searching = Duration::ZERO;
             loop {
                 let searches = tuner.is_searching();

@@ -53,7 +53,7 @@ impl<F: FnMut(Key, u32, u64) -> u64> Program<F> {
                 .map(|key| (*key, (Threads::One(asked), 0)))
                 .collect(),
             seen: keys.iter().map(|key| (*key, seen)).collect(),
-            tuner: Tuner::new(known),
+            tuner: Tuner::new(known, ASKED_FOR),
             gives: 0,
             searched_ns: 0,
         }
@@ -353,7 +353,7 @@ proptest! {
         )
     ) {
         let known = Known { threads: known.0.max(1), most: known.1.max(known.0).max(1) };
-        let mut tuner = Tuner::new(BTreeMap::from([(1, known)]));
+        let mut tuner = Tuner::new(BTreeMap::from([(1, known)]), ASKED_FOR);
         let mut now = 0;
         for (after, limit, seen) in looks {
             now += after;

@@ -74,12 +74,13 @@ impl Adapters {
     }
 
     /// Begins to search the number of threads of each parallel region, while the program runs; `known` is
-    /// what an earlier run has found.
+    /// what an earlier run has found, `budget` the part of the time that slower numbers may lose
+    /// ([`corewise_decide::live`]).
     ///
     /// # Errors
     /// When no thread is to be had.
-    pub fn tune(&self, known: &[FoundRegion]) -> std::io::Result<Live> {
-        Live::start(self.link.claim(), self.link.regions(), known)
+    pub fn tune(&self, known: &[FoundRegion], budget: f64) -> std::io::Result<Live> {
+        Live::start(self.link.claim(), self.link.regions(), known, budget)
     }
 
     /// What has been told so far.
