@@ -1,77 +1,31 @@
 //! From what a user typed to how the program should run: recalled from past runs, found by a search,
 //! or, where neither can be had, by rule.
 
+mod error;
+mod seen;
+
+pub use error::AdviseError;
+
 use crate::history::Record;
 use crate::live::{self, FoundRegion};
-use crate::load;
 use crate::memory::{Memory, stop_from};
 use crate::probing::{ProbeError, Prober, confine};
 use crate::request::Request;
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Objective, Space, SpaceError, fair_share};
+use corewise_decide::search::{Choice, Objective, Space};
 use corewise_decide::setting::Setting;
-use corewise_launch::command::{Command, LookupError};
-use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
+use corewise_launch::command::Command;
+use corewise_launch::runtimes::{Detected, Surroundings, detect_in};
 use corewise_launch::sandbox::{self, Sandbox};
 use corewise_launch::spool::Spool;
 use corewise_launch::template::{Resolved, TemplateError};
 use corewise_machine::{EffectiveCpus, Root, effective_cpus};
-use std::time::Duration;
-
-/// How long to look at the machine before recalling: a recalled result should cost under 50 ms.
-const LOOK_BEFORE_RECALL: Duration = Duration::from_millis(30);
-/// How much longer before searching.
-const LOOK_BEFORE_SEARCH: Duration = Duration::from_millis(70);
+use error::fixed_by_user;
+use seen::Seen;
 
 /// Below so many CPUs used by others a machine is as good as idle.
 const QUIET: f64 = 0.2;
-
-/// Why there is no advice.
-#[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
-    /// The program cannot be found or executed.
-    #[error(transparent)]
-    Lookup(#[from] LookupError),
-    /// What was typed cannot be used.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-    /// The range of numbers is empty.
-    #[error(transparent)]
-    Space(#[from] SpaceError),
-    /// The machine cannot be read.
-    #[error(transparent)]
-    Machine(#[from] corewise_machine::Error),
-    /// Standard input cannot be kept.
-    #[error("standard input cannot be kept for probes: {0}")]
-    Stdin(std::io::Error),
-    /// The program's file cannot be found or started.
-    #[error(transparent)]
-    Sandbox(#[from] sandbox::Error),
-    /// A probe could not be made, or the program failed in it.
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
-    /// No sandbox, and no leave to probe without.
-    #[error(
-        "probes cannot be kept from changing files here: {why}; give --unsafe-probes if running the \
-         program several times does no harm"
-    )]
-    NoSandbox {
-        /// What is missing.
-        why: String,
-    },
-    /// Its number of threads is not to be searched for.
-    #[error("its number of threads is its own affair")]
-    Untuned,
-    /// The user's own settings leave nothing to search.
-    #[error("the number of threads is fixed by {what}: unset it to have it searched")]
-    FixedByUser {
-        /// The variables and their values.
-        what: String,
-        /// The number, if they agree on one.
-        threads: Option<u32>,
-    },
-}
 
 /// Where advice comes from.
 #[derive(Clone, Debug)]
@@ -103,16 +57,6 @@ pub struct Advisor {
     seen: Option<Seen>,
     memory: Memory,
     stdin: Option<Spool>,
-}
-
-/// What others were seen to use.
-struct Seen {
-    /// CPUs that others use.
-    others: f64,
-    /// CPUs that the scheduler gives our scheduling group in the long run.
-    fair: f64,
-    /// CPUs that were idle when the program was asked for; never none.
-    idle: Vec<u32>,
 }
 
 impl Advisor {
@@ -152,15 +96,11 @@ impl Advisor {
         if self.seen.is_some() {
             return;
         }
-        match load::measure(&self.effective.cpus, LOOK_BEFORE_RECALL) {
-            Ok(load) => {
+        match Seen::look(&self.effective) {
+            Ok((seen, idlest_first)) => {
                 // Runtimes that follow affinity are given the idlest CPUs.
-                self.surroundings.cpus = load.idlest_first();
-                self.seen = Some(Seen {
-                    others: load.others(),
-                    fair: fair_share(self.effective.count, &load.groups),
-                    idle: load.idle(),
-                });
+                self.surroundings.cpus = idlest_first;
+                self.seen = Some(seen);
                 self.set_key();
             }
             // The program can run without.
@@ -299,7 +239,9 @@ impl Advisor {
             Some(stdin) => stdin,
             None => Spool::capture(self.request.stdin_limit).map_err(AdviseError::Stdin)?,
         };
-        self.look_again();
+        if let Some(seen) = &mut self.seen {
+            seen.look_longer(&self.effective);
+        }
         // The load is known better now.
         self.set_key();
         let mut search = self.request.search(self.space(), self.memory.past());
@@ -444,40 +386,5 @@ impl Advisor {
             Err(sandbox::Error::Unavailable { why }) => Err(AdviseError::NoSandbox { why }),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// A longer look than the one before recalling, while the sensors are made ready.
-    fn look_again(&mut self) {
-        let load = std::thread::scope(|scope| {
-            scope.spawn(corewise_machine::program::prepare);
-            load::measure(&self.effective.cpus, LOOK_BEFORE_SEARCH)
-        });
-        if let (Ok(load), Some(seen)) = (load, &mut self.seen) {
-            let (short, long) = (
-                LOOK_BEFORE_RECALL.as_secs_f64(),
-                LOOK_BEFORE_SEARCH.as_secs_f64(),
-            );
-            let mean = |before: f64, now: f64| (before * short + now * long) / (short + long);
-            seen.others = mean(seen.others, load.others());
-            let fair = fair_share(self.effective.count, &load.groups);
-            seen.fair = mean(seen.fair, fair);
-        }
-    }
-}
-
-fn fixed_by_user(applied: &Applied) -> AdviseError {
-    let fixed: Vec<_> = applied.fixed_by_user.iter().filter(|f| f.threads).collect();
-    let mut numbers: Vec<Option<u32>> = fixed.iter().map(|f| f.value.trim().parse().ok()).collect();
-    numbers.dedup();
-    let what: Vec<String> = fixed
-        .iter()
-        .map(|f| format!("{}={}", f.variable, f.value))
-        .collect();
-    AdviseError::FixedByUser {
-        what: what.join(", "),
-        threads: match numbers[..] {
-            [one] => one,
-            _ => None,
-        },
     }
 }

@@ -159,6 +159,7 @@ impl FoundRegion {
 mod tests {
     use super::*;
     use corewise_abi::regions::Region;
+    use corewise_decide::live::ASKED_FOR;
     use corewise_wire::Link;
 
     /// Lets a region run, as an adapter in its process would: it takes so many nanoseconds with so many threads.
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn a_region_that_is_timed_is_given_the_number_with_which_it_is_fastest() {
         let link = Link::create().unwrap();
-        let live = Live::start(link.claim(), link.regions(), &[]).unwrap();
+        let live = Live::start(link.claim(), link.regions(), &[], ASKED_FOR).unwrap();
         let region = link.regions().region(7).unwrap();
         let began = Instant::now();
         // More with each thread.
@@ -205,7 +206,7 @@ mod tests {
             found("0000000000000008", 5, 4),
         ];
         let link = Link::create().unwrap();
-        let live = Live::start(link.claim(), link.regions(), &known).unwrap();
+        let live = Live::start(link.claim(), link.regions(), &known, ASKED_FOR).unwrap();
         let region = link.regions().region(7).unwrap();
         let began = Instant::now();
         while run(region, |_| 300_000) != 2 {

@@ -102,7 +102,7 @@ fn unasked(context: &Context, parts: &[&str], report: &mut Report) -> Result<()>
         for round in 0..context.rounds(7, 2) {
             let usual = Usual::new(context, &job)?;
             for which in 0..3 {
-                // Each is first, second and last in turn; the first run of regions comes before later ones.
+                // --no-live is now the first and now the last of three.
                 let first = usize::from(round % 2 == 0);
                 let (which, words) = match (which + first) % 3 {
                     0 => (0, &["--no-live"][..]),
