@@ -55,12 +55,20 @@ impl Account<'_> {
                 (None, None) => "as plain Linux runs it".to_owned(),
             },
         };
+        let how = match (advice, self.regions) {
+            (Some(_), Some(tuned)) if !tuned.found.is_empty() => {
+                format!("{how}; {}", regions(tuned))
+            }
+            _ => how,
+        };
         let wall = outcome.wall_ns as f64 / 1e9;
+        let others = advisor
+            .others()
+            .map_or_else(String::new, |others| format!(", others using {others:.1}"));
         format!(
-            "corewise: ran with {with} on {:.1} effective CPUs, others using {:.1} ({how}). \
+            "corewise: ran with {with} on {:.1} effective CPUs{others} ({how}). \
          {wall:.2} s, {:.2} CPUs used on average.",
             advisor.effective().count,
-            advisor.others(),
             (outcome.user_ns + outcome.system_ns) as f64 / 1e9 / wall.max(1e-9),
         )
     }

@@ -135,10 +135,19 @@ pub(crate) struct Wanted {
     pub(crate) alone: Option<u32>,
     /// Also where the program demands its number.
     pub(crate) override_clauses: bool,
-    /// Search the number of each region while the program runs, beginning with what is known of them.
-    pub(crate) live: Option<Vec<FoundRegion>>,
+    /// Search the number of each region while the program runs.
+    pub(crate) live: Option<Search>,
     /// Count the time that threads are blocked in locks.
     pub(crate) locks: bool,
+}
+
+/// How regions are searched.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    /// What is known of them.
+    pub(crate) known: Vec<FoundRegion>,
+    /// The part of the time that slower numbers may lose.
+    pub(crate) budget: f64,
 }
 
 /// Makes the pages for adapters and has them loaded by a command that is about to run. Where that fails,
@@ -156,7 +165,8 @@ pub(crate) fn load(
                 adapters.count_locks();
             }
             let link = (name, value.as_str());
-            let live = wanted.live.as_ref().map(|known| adapters.tune(known));
+            let live = wanted.live.as_ref();
+            let live = live.map(|search| adapters.tune(&search.known, search.budget));
             if let Some(Err(error)) = &live {
                 output::warn(&[format!("regions are not searched: {error}")]);
             }

@@ -146,7 +146,10 @@ fn list_text(listing: &Listing, path: &std::path::Path) -> String {
             entry.id.to_string(),
             name(&entry.key),
             cut(&entry.key.shape, 48),
-            record.chosen_threads.to_string(),
+            match record.chosen_threads {
+                0 => "none".to_owned(),
+                threads => threads.to_string(),
+            },
             record.wait_policy.to_string(),
             ago(record.created_unix_s),
             record.uses.to_string(),

@@ -1,7 +1,7 @@
 //! `corewise run`: run a program with the number of threads that suits it now.
 
 use crate::account::Account;
-use crate::adapters::{Loaded, Wanted};
+use crate::adapters::{Loaded, Search, Wanted};
 use crate::building::{Building, Offered};
 use crate::joining::{self, Joining};
 use crate::options::SearchArgs;
@@ -9,6 +9,7 @@ use crate::output::{self, ProbeLines};
 use anyhow::Result;
 use clap::Args;
 use corewise_decide::gang::MOST_WEIGHT;
+use corewise_decide::live::{ASKED_FOR, UNASKED};
 use corewise_decide::setting::Setting;
 use corewise_launch::adapters::Plan;
 use corewise_launch::run::RunOptions;
@@ -55,6 +56,11 @@ pub(crate) struct RunArgs {
     /// program before
     #[arg(long, conflicts_with = "no_adapters")]
     live: bool,
+
+    /// Give all parallel regions the number of threads that was found for the whole program: do not search it for
+    /// each of them while the program runs
+    #[arg(long, conflicts_with = "live")]
+    no_live: bool,
 
     /// Count the time that threads are blocked in locks, by who called: in what is said at the end, and in the
     /// summary
@@ -194,9 +200,17 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             (Setting::threads(threads), advisor.plain()?)
         }
     };
-    let known = args.live.then(|| match args.fresh {
-        true => Vec::new(),
-        false => advisor.known_regions(),
+    // Unasked only where a number was found for the program, and runs of its regions can be told apart.
+    let unasked = !args.no_live && advice.is_some() && follows && plan.times_regions();
+    let live = (args.live || unasked).then(|| Search {
+        known: match args.fresh {
+            true => Vec::new(),
+            false => advisor.known_regions(),
+        },
+        budget: match args.live {
+            true => ASKED_FOR,
+            false => UNASKED,
+        },
     });
     let options = RunOptions {
         stdin: advisor.stdin(),
@@ -207,7 +221,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             let wanted = Wanted {
                 alone: advice.as_ref().map(|_| setting.threads),
                 override_clauses: args.override_clauses,
-                live: known,
+                live,
                 locks: args.locks,
             };
             crate::adapters::load(&plan, command, &environment, wanted)

@@ -12,8 +12,8 @@
 //! again from time to time, ever more seldom; sooner where the region's time has moved far from what it was, or
 //! more threads may be had.
 //!
-//! **What it may cost.** The time that slower numbers have lost is bounded by `BUDGET` of the time since the
-//! beginning and `ADVANCE_NS`: beyond it no comparison begins. Regions of which a single run could lose much wait
+//! **What it may cost.** The time that slower numbers have lost is bounded by a part of the time since the
+//! beginning ([`ASKED_FOR`], [`UNASKED`]) and `ADVANCE_NS`: beyond it no comparison begins. Regions of which a single run could lose much wait
 //! until there is room; the largest ones come first. Regions that take a small part of the program's time are left
 //! alone.
 //!
@@ -32,9 +32,11 @@ use std::collections::BTreeMap;
 
 /// So many times faster must more threads be to be worth them.
 const WORTH: f64 = 1.02;
-/// The part of the time that may be lost to searching...
-const BUDGET: f64 = 0.05;
-/// ... and what may be lost at once, in nanoseconds, so that what is worth a search has it soon.
+/// The part of the time that may be lost to searching that somebody has asked for.
+pub const ASKED_FOR: f64 = 0.05;
+/// The same where nobody has: a program whose regions gain nothing is not to notice.
+pub const UNASKED: f64 = 0.01;
+/// What may be lost at once besides, in nanoseconds, so that what is worth a search has it soon.
 const ADVANCE_NS: f64 = 5e6;
 /// A region is searched when it has taken this part of the time.
 const WORTHWHILE: f64 = 0.02;
@@ -98,8 +100,10 @@ pub struct Found {
 }
 
 /// The searches of all regions of one program.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Tuner {
+    /// The part of the time that may be lost.
+    budget: f64,
     known: BTreeMap<Key, Known>,
     regions: BTreeMap<Key, Region>,
     began_ns: Option<u64>,
@@ -107,11 +111,15 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// Begins with what is known of regions from before; it is not searched again at once.
-    pub fn new(known: BTreeMap<Key, Known>) -> Tuner {
+    /// Begins with what is known of regions from before; it is not searched again at once. `budget` is the part of
+    /// the time, 0 to 1, that may be lost to slower numbers.
+    pub fn new(known: BTreeMap<Key, Known>, budget: f64) -> Tuner {
         Tuner {
+            budget,
             known,
-            ..Tuner::default()
+            regions: BTreeMap::new(),
+            began_ns: None,
+            lost_ns: 0,
         }
     }
 
@@ -145,7 +153,7 @@ impl Tuner {
         });
         // What those that are being compared may lose counts, too.
         let open: f64 = self.regions.values().map(Region::may_lose_ns).sum();
-        let mut room = ADVANCE_NS + BUDGET * elapsed as f64 - self.lost_ns as f64 - open;
+        let mut room = ADVANCE_NS + self.budget * elapsed as f64 - self.lost_ns as f64 - open;
         for (key, most) in waiting {
             if let Some(region) = self.regions.get_mut(&key)
                 && let Some((threads, risk)) = region.begin(now_ns, most, room)

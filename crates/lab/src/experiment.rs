@@ -66,6 +66,16 @@ impl Context {
         self.only.iter().any(|only| names.contains(&only.as_str()))
     }
 
+    /// Of an experiment that is made in portions: the number of the first run, or scenario, by `--only from-N`; else 0.
+    ///
+    /// # Errors
+    /// If that is no number.
+    pub fn first(&self) -> Result<u64> {
+        let first = self.only.iter().find_map(|o| o.strip_prefix("from-"));
+        let first = first.map_or(Ok(0), str::parse);
+        first.context("--only from-N: N is no number")
+    }
+
     /// One line of progress on standard error.
     pub fn say(&self, line: impl std::fmt::Display) {
         eprintln!("lab: {line}");

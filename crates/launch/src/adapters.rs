@@ -89,6 +89,17 @@ impl Plan {
         !self.runtimes.is_empty() && self.runtimes.iter().all(|f| f.threads)
     }
 
+    /// Whether it has a runtime whose parallel regions can be timed, and be given numbers of their own.
+    pub fn times_regions(&self) -> bool {
+        let timed = |runtime| {
+            matches!(
+                runtime,
+                Runtime::Libgomp | Runtime::LlvmOpenmp | Runtime::IntelOpenmp
+            )
+        };
+        self.runtimes.iter().any(|f| f.threads && timed(f.runtime))
+    }
+
     /// The names of the runtimes that are known to stay as they are while the program runs; all that are
     /// known where nothing is loaded.
     pub fn staying(&self, loaded: bool) -> Vec<String> {

@@ -1,77 +1,31 @@
 //! From what a user typed to how the program should run: recalled from past runs, found by a search,
 //! or, where neither can be had, by rule.
 
+mod error;
+mod seen;
+
+pub use error::AdviseError;
+
 use crate::history::Record;
 use crate::live::{self, FoundRegion};
-use crate::load;
 use crate::memory::{Memory, stop_from};
 use crate::probing::{ProbeError, Prober, confine};
 use crate::request::Request;
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Objective, Space, SpaceError, fair_share};
+use corewise_decide::search::{Choice, Objective, Space};
 use corewise_decide::setting::Setting;
-use corewise_launch::command::{Command, LookupError};
-use corewise_launch::runtimes::{Applied, Detected, Surroundings, detect_in};
+use corewise_launch::command::Command;
+use corewise_launch::runtimes::{Detected, Surroundings, detect_in};
 use corewise_launch::sandbox::{self, Sandbox};
 use corewise_launch::spool::Spool;
 use corewise_launch::template::{Resolved, TemplateError};
 use corewise_machine::{EffectiveCpus, Root, effective_cpus};
-use std::time::Duration;
-
-/// How long to look at the machine before recalling: a recalled result should cost under 50 ms.
-const LOOK_BEFORE_RECALL: Duration = Duration::from_millis(30);
-/// How much longer before searching.
-const LOOK_BEFORE_SEARCH: Duration = Duration::from_millis(70);
+use error::fixed_by_user;
+use seen::Seen;
 
 /// Below so many CPUs used by others a machine is as good as idle.
 const QUIET: f64 = 0.2;
-
-/// Why there is no advice.
-#[derive(Debug, thiserror::Error)]
-pub enum AdviseError {
-    /// The program cannot be found or executed.
-    #[error(transparent)]
-    Lookup(#[from] LookupError),
-    /// What was typed cannot be used.
-    #[error(transparent)]
-    Template(#[from] TemplateError),
-    /// The range of numbers is empty.
-    #[error(transparent)]
-    Space(#[from] SpaceError),
-    /// The machine cannot be read.
-    #[error(transparent)]
-    Machine(#[from] corewise_machine::Error),
-    /// Standard input cannot be kept.
-    #[error("standard input cannot be kept for probes: {0}")]
-    Stdin(std::io::Error),
-    /// The program's file cannot be found or started.
-    #[error(transparent)]
-    Sandbox(#[from] sandbox::Error),
-    /// A probe could not be made, or the program failed in it.
-    #[error(transparent)]
-    Probe(#[from] ProbeError),
-    /// No sandbox, and no leave to probe without.
-    #[error(
-        "probes cannot be kept from changing files here: {why}; give --unsafe-probes if running the \
-         program several times does no harm"
-    )]
-    NoSandbox {
-        /// What is missing.
-        why: String,
-    },
-    /// Its number of threads is not to be searched for.
-    #[error("its number of threads is its own affair")]
-    Untuned,
-    /// The user's own settings leave nothing to search.
-    #[error("the number of threads is fixed by {what}: unset it to have it searched")]
-    FixedByUser {
-        /// The variables and their values.
-        what: String,
-        /// The number, if they agree on one.
-        threads: Option<u32>,
-    },
-}
 
 /// Where advice comes from.
 #[derive(Clone, Debug)]
@@ -99,36 +53,33 @@ pub struct Advisor {
     detected: Detected,
     effective: EffectiveCpus,
     surroundings: Surroundings,
-    others: f64,
-    /// CPUs that the scheduler gives our scheduling group in the long run.
-    fair: f64,
-    /// CPUs that were idle when the program was asked for; never none.
-    idle: Vec<u32>,
+    /// What others use; `None`: nobody has looked.
+    seen: Option<Seen>,
     memory: Memory,
     stdin: Option<Spool>,
 }
 
 impl Advisor {
-    /// Looks at the program and at the machine; takes about 35 ms, most of it to see what others use.
+    /// Looks at the program and at the CPUs that it may use; takes some milliseconds. What others use is looked
+    /// at where something depends on it.
     ///
     /// # Errors
     /// When the program cannot be started, or the request cannot be met by any setting.
     pub fn prepare(request: Request) -> Result<Advisor, AdviseError> {
         let effective = effective_cpus(&Root::system(), None)?;
-        let mut surroundings = Surroundings::of_this_process(effective.cpus.clone());
+        let surroundings = Surroundings::of_this_process(effective.cpus.clone());
         let program = Command::new(&request.template.program)?.program;
         let detected = detect_in(&program, &surroundings.environment);
-        let fair = effective.count;
-        request.space(&detected, &effective, 0.0, fair).check()?;
+        request
+            .space(&detected, &effective, 0.0, effective.count)
+            .check()?;
         let memory = Memory::open(&request);
         let mut advisor = Advisor {
             request,
             detected,
             effective,
-            surroundings: surroundings.clone(),
-            others: 0.0,
-            fair,
-            idle: Vec::new(),
+            surroundings,
+            seen: None,
             memory,
             stdin: None,
         };
@@ -136,22 +87,27 @@ impl Advisor {
         if !advisor.request.untuned {
             advisor.resolve(Setting::threads(advisor.one_per_cpu()))?;
         }
-        match load::measure(&advisor.effective.cpus, LOOK_BEFORE_RECALL) {
-            Ok(load) => {
+        advisor.set_key();
+        Ok(advisor)
+    }
+
+    /// Looks at what others use, unless that is known: 30 ms.
+    fn look(&mut self) {
+        if self.seen.is_some() {
+            return;
+        }
+        match Seen::look(&self.effective) {
+            Ok((seen, idlest_first)) => {
                 // Runtimes that follow affinity are given the idlest CPUs.
-                surroundings.cpus = load.idlest_first();
-                advisor.surroundings = surroundings;
-                advisor.others = load.others();
-                advisor.fair = fair_share(advisor.effective.count, &load.groups);
-                advisor.idle = load.idle();
+                self.surroundings.cpus = idlest_first;
+                self.seen = Some(seen);
+                self.set_key();
             }
             // The program can run without.
-            Err(error) => advisor
+            Err(error) => self
                 .memory
                 .warn(format!("what others use is not known: {error}")),
         }
-        advisor.set_key();
-        Ok(advisor)
     }
 
     /// Things that went wrong without stopping anything.
@@ -164,9 +120,9 @@ impl Advisor {
         &self.effective
     }
 
-    /// CPUs that others use.
-    pub fn others(&self) -> f64 {
-        self.others
+    /// CPUs that others use; `None` where nothing depended on it, and nobody has looked.
+    pub fn others(&self) -> Option<f64> {
+        self.seen.as_ref().map(|seen| seen.others)
     }
 
     /// What is known of the program's runtimes.
@@ -203,7 +159,7 @@ impl Advisor {
     /// The setting to start a program with whose runtimes follow its claim: where others used the machine
     /// when `setting` was found, the program may grow when they are gone, up to one thread for each CPU.
     pub fn room_to_grow(&self, setting: Setting) -> Setting {
-        match self.others > QUIET {
+        match self.others().is_some_and(|others| others > QUIET) {
             true => Setting {
                 threads: setting.threads.max(self.one_per_cpu()),
                 ..setting
@@ -224,8 +180,9 @@ impl Advisor {
         self.request.template.unchanged()
     }
 
-    /// The result of a past search, if there is one that fits.
-    pub fn recall(&mut self) -> Option<Advice> {
+    /// The result of a past search beside a like load, if there is one that fits.
+    fn recall(&mut self) -> Option<Advice> {
+        self.look();
         let record = self.memory.recall()?;
         // It was found beside neighbours of our own scheduling group, perhaps.
         let most = self.space().most_by_group().unwrap_or(u32::MAX);
@@ -274,6 +231,7 @@ impl Advisor {
     /// program fails in its first probe, and when a probe shows that there is no way to set the number of
     /// its threads.
     pub fn tune(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
+        self.look();
         self.check_free()?;
         let sandbox = self.sandbox()?;
         // Not before: what is read from a pipe must be given to the run by us.
@@ -281,7 +239,9 @@ impl Advisor {
             Some(stdin) => stdin,
             None => Spool::capture(self.request.stdin_limit).map_err(AdviseError::Stdin)?,
         };
-        self.look_again();
+        if let Some(seen) = &mut self.seen {
+            seen.look_longer(&self.effective);
+        }
         // The load is known better now.
         self.set_key();
         let mut search = self.request.search(self.space(), self.memory.past());
@@ -296,10 +256,18 @@ impl Advisor {
             self.effective.cpus.clone(),
         )
         .within(within);
-        let tuned = tune(search.as_mut(), &mut prober, self.request.limits, progress)?;
-        self.detected = tuned.detected.clone();
+        let tuned = tune(search.as_mut(), &mut prober, self.request.limits, progress);
+        self.detected = prober.detected().clone();
+        if let Err(error @ ProbeError::ProgramFailed { .. }) = tuned {
+            return Err(error.into());
+        }
         // What the program loaded may have shown that it cannot be told a number: then nothing was found.
-        self.resolve(tuned.choice.setting)?;
+        let told = self.resolve(Setting::threads(self.one_per_cpu()));
+        if let Err(error @ TemplateError::NoKnob { .. }) = told {
+            self.memory.remember_no_knob(&self.detected);
+            return Err(error.into());
+        }
+        let tuned = tuned?;
         self.memory.remember(&tuned);
         Ok(Advice {
             choice: tuned.choice.clone(),
@@ -319,7 +287,8 @@ impl Advisor {
         follows: &dyn Fn(&Detected) -> bool,
     ) -> Result<Advice, AdviseError> {
         self.check_free()?;
-        let recalled = self.recall().or_else(|| self.recall_from_idle(follows));
+        self.check_knob()?;
+        let recalled = self.recall_from_idle(follows).or_else(|| self.recall());
         match recalled {
             Some(recalled) => Ok(recalled),
             None => self.tune_or_rule(progress),
@@ -360,19 +329,40 @@ impl Advisor {
     }
 
     fn space(&self) -> Space {
+        let seen = self.seen.as_ref();
+        let (others, fair) =
+            seen.map_or((0.0, self.effective.count), |seen| (seen.others, seen.fair));
         self.request
-            .space(&self.detected, &self.effective, self.others, self.fair)
+            .space(&self.detected, &self.effective, others, fair)
     }
 
     /// The CPUs that the program is confined to, where it is to use only idle ones.
     fn idle_cpus(&self) -> Option<Vec<u32>> {
-        let share = self.request.objective == Objective::Share && !self.idle.is_empty();
-        share.then(|| self.idle.clone())
+        let seen = self.seen.as_ref()?;
+        (self.request.objective == Objective::Share).then(|| seen.idle.clone())
     }
 
     fn set_key(&mut self) {
+        let others = self.others().unwrap_or(0.0);
         self.memory
-            .look_for(&self.request, &self.detected, &self.effective, self.others);
+            .look_for(&self.request, &self.detected, &self.effective, others);
+    }
+
+    /// Whether an earlier probe has shown that the program cannot be told a number of threads. That does not
+    /// depend on what else runs.
+    fn check_knob(&mut self) -> Result<(), AdviseError> {
+        let Some(detected) = self.memory.recall_no_knob() else {
+            return Ok(());
+        };
+        let before = std::mem::replace(&mut self.detected, detected);
+        match self.resolve(Setting::threads(self.one_per_cpu())) {
+            Err(error @ TemplateError::NoKnob { .. }) => Err(error.into()),
+            // This version knows better.
+            _ => {
+                self.detected = before;
+                Ok(())
+            }
+        }
     }
 
     /// Whether the user's own settings leave anything to choose.
@@ -396,40 +386,5 @@ impl Advisor {
             Err(sandbox::Error::Unavailable { why }) => Err(AdviseError::NoSandbox { why }),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// A longer look than the one before recalling, while the sensors are made ready.
-    fn look_again(&mut self) {
-        let load = std::thread::scope(|scope| {
-            scope.spawn(corewise_machine::program::prepare);
-            load::measure(&self.effective.cpus, LOOK_BEFORE_SEARCH)
-        });
-        if let Ok(load) = load {
-            let (short, long) = (
-                LOOK_BEFORE_RECALL.as_secs_f64(),
-                LOOK_BEFORE_SEARCH.as_secs_f64(),
-            );
-            let mean = |before: f64, now: f64| (before * short + now * long) / (short + long);
-            self.others = mean(self.others, load.others());
-            let fair = fair_share(self.effective.count, &load.groups);
-            self.fair = mean(self.fair, fair);
-        }
-    }
-}
-
-fn fixed_by_user(applied: &Applied) -> AdviseError {
-    let fixed: Vec<_> = applied.fixed_by_user.iter().filter(|f| f.threads).collect();
-    let mut numbers: Vec<Option<u32>> = fixed.iter().map(|f| f.value.trim().parse().ok()).collect();
-    numbers.dedup();
-    let what: Vec<String> = fixed
-        .iter()
-        .map(|f| format!("{}={}", f.variable, f.value))
-        .collect();
-    AdviseError::FixedByUser {
-        what: what.join(", "),
-        threads: match numbers[..] {
-            [one] => one,
-            _ => None,
-        },
     }
 }

@@ -53,7 +53,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Begins to time and to search regions, within the claim; `known` is what an earlier run has found.
+    /// Begins to time and to search regions, within the claim; `known` is what an earlier run has found, `budget` the
+    /// part of the time that slower numbers may lose.
     ///
     /// # Errors
     /// When no thread is to be had: then every region has what the claim allows.
@@ -61,13 +62,14 @@ impl Live {
         claim: &'static ClaimPage,
         regions: &'static RegionsPage,
         known: &[FoundRegion],
+        budget: f64,
     ) -> std::io::Result<Live> {
         let known: BTreeMap<u64, Known> = known.iter().filter_map(FoundRegion::known).collect();
         let (stop, stopped) = channel();
         let thread = corewise_launch::run::beside("live", move || {
             regions.time(true);
             let count = known.len();
-            let (mut tuner, began) = (Tuner::new(known), Instant::now());
+            let (mut tuner, began) = (Tuner::new(known, budget), Instant::now());
             let mut searching = Duration::ZERO;
             loop {
                 let searches = tuner.is_searching();
@@ -157,6 +159,7 @@ impl FoundRegion {
 mod tests {
     use super::*;
     use corewise_abi::regions::Region;
+    use corewise_decide::live::ASKED_FOR;
     use corewise_wire::Link;
 
     /// Lets a region run, as an adapter in its process would: it takes so many nanoseconds with so many threads.
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn a_region_that_is_timed_is_given_the_number_with_which_it_is_fastest() {
         let link = Link::create().unwrap();
-        let live = Live::start(link.claim(), link.regions(), &[]).unwrap();
+        let live = Live::start(link.claim(), link.regions(), &[], ASKED_FOR).unwrap();
         let region = link.regions().region(7).unwrap();
         let began = Instant::now();
         // More with each thread.
@@ -203,7 +206,7 @@ mod tests {
             found("0000000000000008", 5, 4),
         ];
         let link = Link::create().unwrap();
-        let live = Live::start(link.claim(), link.regions(), &known).unwrap();
+        let live = Live::start(link.claim(), link.regions(), &known, ASKED_FOR).unwrap();
         let region = link.regions().region(7).unwrap();
         let began = Instant::now();
         while run(region, |_| 300_000) != 2 {

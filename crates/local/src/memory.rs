@@ -16,6 +16,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// to be mixed up with it.
 const LIVE: &str = "live";
 
+/// The same for what could not be searched: a program that a probe has shown to take no number of threads.
+const NO_KNOB: &str = "no-knob";
+
 /// The history of one program under one condition. Whatever goes wrong with it is a warning: no
 /// program is kept from running for it.
 pub(crate) struct Memory {
@@ -121,12 +124,45 @@ impl Memory {
     /// The nearest result of the same program under another load or with another size of input.
     pub(crate) fn past(&self) -> Option<Past> {
         let entries = self.history.as_ref()?.similar(self.key.as_ref()?).ok()?;
-        let mut probed = entries.into_iter().filter(|e| e.key.objective != LIVE);
+        let mut probed = entries
+            .into_iter()
+            .filter(|e| e.key.objective != LIVE && e.key.objective != NO_KNOB);
         let nearest = probed.next()?;
         Some(Past {
             setting: nearest.record.setting(),
             others: f64::from(nearest.key.load_class),
             spins: nearest.record.spins,
+        })
+    }
+
+    /// What an earlier probe has seen of a program that takes no number of threads.
+    pub(crate) fn recall_no_knob(&mut self) -> Option<Detected> {
+        let key = self.no_knob_key()?;
+        self.recall_for(&key)?.detected
+    }
+
+    /// Keeps that a probe has seen `detected`, and that nothing of it takes a number of threads: it need not be
+    /// probed again.
+    pub(crate) fn remember_no_knob(&mut self, detected: &Detected) {
+        let record = Record {
+            created_unix_s: now_unix_s(),
+            chosen_threads: 0,
+            algorithm: NO_KNOB.to_owned(),
+            stop_reason: "its number of threads cannot be set".to_owned(),
+            detected: Some(detected.clone()),
+            ..Record::default()
+        };
+        if let Some(key) = self.no_knob_key() {
+            self.remember_for(&key, &record);
+        }
+    }
+
+    /// What others use makes no difference to it.
+    fn no_knob_key(&self) -> Option<Key> {
+        Some(Key {
+            objective: NO_KNOB.to_owned(),
+            load_class: 0,
+            ..self.key.clone()?
         })
     }
 
@@ -181,10 +217,16 @@ impl Memory {
 
     /// Keeps a result under the key.
     pub(crate) fn remember(&mut self, tuned: &Tuned) {
-        let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
+        if let Some(key) = self.key.clone() {
+            self.remember_for(&key, &record(tuned));
+        }
+    }
+
+    fn remember_for(&mut self, key: &Key, record: &Record) {
+        let Some(history) = self.history.as_mut() else {
             return;
         };
-        if let Err(error) = history.remember(key, &record(tuned)) {
+        if let Err(error) = history.remember(key, record) {
             self.warn(format!("the result is not remembered: {error}"));
         }
     }
@@ -275,33 +317,54 @@ mod tests {
         assert_eq!(stop_from("from another version"), StopReason::Bounded);
     }
 
+    /// The memory of a made program in `folder`, beside others that use a CPU.
+    fn beside_others(folder: &std::path::Path) -> Memory {
+        let program = folder.join("program");
+        std::fs::write(&program, "x").unwrap();
+        Memory {
+            history: Some(History::open(&folder.join("history")).unwrap()),
+            key: Some(Key {
+                program: ProgramKey::of(&program, None).unwrap(),
+                shape: "-n 1".to_owned(),
+                size_class: 3,
+                machine: MachineKey::new("a model", 2, 2.0),
+                load_class: 1,
+                objective: "speed".to_owned(),
+            }),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn that_a_program_takes_no_number_is_remembered_whatever_else_runs_and_is_no_result() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut memory = beside_others(folder.path());
+        assert_eq!(memory.recall_no_knob(), None);
+        let detected = Detected {
+            probed: true,
+            ..Detected::default()
+        };
+        memory.remember_no_knob(&detected);
+        memory.key.as_mut().unwrap().load_class = 0;
+        assert_eq!(memory.recall_no_knob(), Some(detected));
+        assert_eq!(memory.recall(), None);
+        assert!(memory.past().is_none());
+        assert!(memory.warnings.is_empty());
+    }
+
     #[test]
     fn what_was_found_on_the_idle_machine_is_recalled_apart_from_what_fits_the_load() {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        std::fs::write(&program, "x").unwrap();
+        let mut memory = beside_others(folder.path());
         let idle = Key {
-            program: ProgramKey::of(&program, None).unwrap(),
-            shape: "-n 1".to_owned(),
-            size_class: 3,
-            machine: MachineKey::new("a model", 2, 2.0),
             load_class: 0,
-            objective: "speed".to_owned(),
+            ..memory.key.clone().unwrap()
         };
-        let mut history = History::open(&folder.path().join("history")).unwrap();
         let found = Record {
             chosen_threads: 2,
             ..Record::default()
         };
-        history.remember(&idle, &found).unwrap();
-        let mut memory = Memory {
-            history: Some(history),
-            key: Some(Key {
-                load_class: 1,
-                ..idle
-            }),
-            warnings: Vec::new(),
-        };
+        memory.remember_for(&idle, &found);
         assert_eq!(memory.recall(), None);
         let recalled = memory.recall_from_idle().unwrap();
         assert_eq!(recalled.chosen_threads, 2);

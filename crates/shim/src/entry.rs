@@ -7,7 +7,8 @@
 //! six registers and 8 bytes more align it for the call. All registers that may carry arguments of these
 //! functions (integers and pointers only) are saved around it; `rax`, `r10` and `r11` are free.
 
-use crate::libgomp::{next_piece, nowhere, region, region_ends, timed_region};
+use crate::libgomp::{next_piece, nowhere, region, timed_region};
+use crate::timing::region_ends;
 use std::arch::naked_asm;
 
 /// Asks [`region`] with the function's number (in `eax`), the region's body (the first argument) and the

@@ -8,7 +8,8 @@
 //!   [`loaded`]: how the loader finds it.
 //! - [`listed`]: libraries of which it is proven that a number they demand may be changed.
 //! - [`entry`]: the functions that are interposed: each asks an adapter, and jumps on to the real one.
-//! - [`libgomp`]: the adapter for GCC's OpenMP; [`llvm_openmp`]: for LLVM's and Intel's;
+//! - [`libgomp`]: the adapter for GCC's OpenMP; [`llvm_openmp`]: for LLVM's and Intel's; [`timing`]: how long
+//!   their regions take, while somebody wants to know;
 //!   [`openblas`]: for OpenBLAS with threads of its own; [`onetbb`]: for oneTBB, which asks us.
 //! - [`pthreads`]: not for following, but for seeing: threads, and the time that they are blocked in locks.
 //! - [`follower`]: the one thread that we add, for runtimes that have to be told.
@@ -43,3 +44,4 @@ mod onetbb;
 mod openblas;
 #[cfg(target_arch = "x86_64")]
 mod pthreads;
+mod timing;

@@ -11,11 +11,10 @@
 //! Reference: REEact (Wang et al.), section 3: adapting the number of threads; libgomp's ABI is that of
 //! GCC 4.9 to 15 (`libgomp.map`, versions GOMP_1.0 to GOMP_5.0).
 
-use crate::clock::now_ns;
 use crate::link;
 use crate::listed::may_change;
 use crate::objects::{Object, Objects};
-use corewise_abi::regions::{Region, Run};
+use crate::timing::Timing;
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
@@ -77,20 +76,7 @@ pub(crate) struct Jump {
     threads: usize,
 }
 
-/// A region that is timed.
-#[repr(C)]
-pub(crate) struct Timing {
-    /// Null: it is not.
-    region: *const Region,
-    began_ns: u64,
-    run: Run,
-    asked: u32,
-}
-
-// The room that `entry` has for it.
-const _: () = assert!(size_of::<Timing>() <= 32);
-
-/// As [`region`], for a function that returns when the region has ended: [`region_ends`] is called then if
+/// As [`region`], for a function that returns when the region has ended: [`region_ends`](crate::timing::region_ends) is called then if
 /// `timing` says that it is timed.
 pub(crate) extern "C" fn timed_region(
     function: usize,
@@ -98,27 +84,11 @@ pub(crate) extern "C" fn timed_region(
     demanded: usize,
     timing: *mut Timing,
 ) -> Jump {
-    let mut now = Timing {
-        region: null_mut(),
-        began_ns: 0,
-        run: Run::NONE,
-        asked: 0,
-    };
+    let mut now = Timing::NONE;
     let jump = begin(function, body, demanded, Some(&mut now));
     // SAFETY: room on the stack of `entry`, for as long as the region.
     unsafe { timing.write(now) };
     jump
-}
-
-/// A timed region has ended.
-pub(crate) extern "C" fn region_ends(timing: *const Timing) {
-    // SAFETY: what `timed_region` has written.
-    let timing = unsafe { timing.read() };
-    // SAFETY: regions lie in a page that stays mapped.
-    if let Some(region) = unsafe { timing.region.as_ref() } {
-        let time = now_ns().saturating_sub(timing.began_ns);
-        region.add(timing.run, timing.asked, time);
-    }
 }
 
 /// A region begins: `body` is the function that its threads will run, `demanded` the number of threads
@@ -166,20 +136,12 @@ fn begin(function: usize, body: usize, demanded: usize, timing: Option<&mut Timi
     let mut given = if follows { bounded } else { asked };
     if follows
         && let Some(timing) = timing
-        && let Some(pages) = link::timing()
+        && link::timing().is_some()
         && ask(caller, ACTIVE_LEVEL) == Some(0)
-        && let Some(region) = pages.region(caller.key(body))
+        && let Some(now) = Timing::begin(caller, body, asked)
     {
-        let run = region.begin();
-        if run.threads != 0 {
-            given = given.min(u32::from(run.threads));
-        }
-        *timing = Timing {
-            region,
-            began_ns: now_ns(),
-            run,
-            asked,
-        };
+        given = now.at_most(given);
+        *timing = now;
     }
     report.note(asked, given);
     Jump {

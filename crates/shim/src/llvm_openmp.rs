@@ -25,6 +25,7 @@ use crate::link;
 use crate::listed::may_change;
 use crate::loaded::Library;
 use crate::objects::{Object, Objects, epoch};
+use crate::timing::Timing;
 use corewise_abi::reports::adapters;
 use libc::{c_int, c_void};
 use std::ffi::CStr;
@@ -137,7 +138,19 @@ impl Thread {
 /// and `body` the function that its threads will run. Gives the real function to go on to.
 ///
 /// Costs some 20 ns, most of them the questions to the runtime; nothing is asked of it where no page leads.
-extern "C" fn region(location: usize, body: usize) -> *mut c_void {
+///
+/// Where regions are timed, `timing` says that this one is: [`region_ends`](crate::timing::region_ends) is to be
+/// told of its end.
+extern "C" fn region(location: usize, body: usize, timing: *mut Timing) -> *mut c_void {
+    let mut now = Timing::NONE;
+    let target = begin(location, body, &mut now);
+    // SAFETY: room on the stack of `entry`, for as long as the region.
+    unsafe { timing.write(now) };
+    target
+}
+
+#[inline(always)]
+fn begin(location: usize, body: usize, timing: &mut Timing) -> *mut c_void {
     let Some(caller) = CALLERS.of(body) else {
         return CALLERS.unkept(FORK_CALL, body);
     };
@@ -147,7 +160,7 @@ extern "C" fn region(location: usize, body: usize) -> *mut c_void {
         && !caller.holds(fork_call as usize)
         && let Some(runtime) = Runtime::of(caller)
     {
-        runtime.begin(caller, location);
+        runtime.begin(caller, location, body, timing);
     }
     fork_call
 }
@@ -271,7 +284,13 @@ impl Runtime {
     }
 
     /// The calling thread begins a region.
-    fn begin(&'static self, caller: &Object, location: usize) -> Option<()> {
+    fn begin(
+        &'static self,
+        caller: &Object,
+        location: usize,
+        body: usize,
+        timing: &mut Timing,
+    ) -> Option<()> {
         let number = self.number(location)?;
         let thread = self.threads.get(usize::try_from(number).ok()?)?;
         let clause = thread.take();
@@ -293,16 +312,26 @@ impl Runtime {
             None => asked,
         };
         let follows = may_change(caller, clause.is_some());
-        let given = match clause {
+        let by_claim = match clause {
             Some(clause) => clause.given,
             None if follows => bounded,
             None => asked,
         };
-        if clause.is_none() && given < asked {
+        let mut given = by_claim;
+        if follows
+            && level == 0
+            && let Some(now) = Timing::begin(caller, body, asked)
+        {
+            given = now.at_most(given);
+            *timing = now;
+        }
+        // What the runtime was told already, or would take.
+        if given < clause.map_or(asked, |clause| clause.given) {
             self.push(location, number, given);
         }
         if level == 0 {
-            waiting::adjust(self, thread, asked, given);
+            // Fewer threads than the claim allows leave CPUs idle: nobody else wants them.
+            waiting::adjust(self, thread, asked, by_claim);
         }
         let report = link::report()?;
         let adapters = &report.adapters;

@@ -28,7 +28,9 @@ fn with_claims(program: &Path, claims: &[u32]) -> String {
         scope.spawn(move || {
             for claim in claims.iter().cycle() {
                 link.grant(*claim, []);
-                if stopped.recv_timeout(Duration::from_millis(1)).is_ok() {
+                let woken = stopped.recv_timeout(Duration::from_millis(1));
+                // Also where the program has failed, and nobody says anything.
+                if woken != Err(mpsc::RecvTimeoutError::Timeout) {
                     break;
                 }
             }

@@ -276,6 +276,43 @@ fn regions_within_regions_share_the_claim() {
 }
 
 #[test]
+fn regions_are_timed_and_have_the_number_that_they_are_given() {
+    on_each(|link, program| {
+        assert_eq!(program.ask("region"), "4");
+        assert_eq!(link.regions().timed().count(), 0, "nobody asked for it");
+        link.regions().time(true);
+        for _ in 0..5 {
+            assert_eq!(program.ask("region"), "4");
+        }
+        let (region, timed) = link.regions().timed().next().unwrap();
+        assert_eq!((timed.asked, timed.first.runs), (4, 5));
+        assert!(timed.first.time_ns > 0);
+        region.compare([4, 1], 1);
+        let had: Vec<String> = (0..8).map(|_| program.ask("region")).collect();
+        assert_eq!(had, ["4", "4", "1", "1", "4", "4", "1", "1"]);
+        region.give(3);
+        assert_eq!(program.ask("region"), "3");
+        link.grant(2, []);
+        assert_eq!(program.ask("region"), "2", "the claim bounds it");
+        link.release();
+        assert_eq!(program.ask("many"), "36", "arguments on the stack");
+        assert_eq!(program.ask("clause 3"), "3", "demanded");
+        assert_eq!(program.ask("nested"), "4 1");
+        link.regions().time(false);
+        assert_eq!(program.ask("region"), "4");
+    });
+}
+
+#[test]
+fn threads_that_leave_or_are_cancelled_do_so_where_regions_are_timed() {
+    on_each(|link, program| {
+        link.regions().time(true);
+        assert_eq!(program.ask("exit"), "joined");
+        assert_eq!(program.ask("cancel"), "joined");
+    });
+}
+
+#[test]
 fn threads_that_leave_or_are_cancelled_do_so() {
     on_each(|link, program| {
         for claim in [1, 3] {

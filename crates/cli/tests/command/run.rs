@@ -1,5 +1,5 @@
 //! `corewise run`: the program's own codes, signals and streams; recalling; and what goes wrong.
-use crate::common::{Place, made, sandbox_or_skip, stderr};
+use crate::common::{Place, json, made, sandbox_or_skip, stderr};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -128,4 +128,42 @@ fn a_program_without_any_knob_is_refused_with_what_to_write() {
     let output = place.corewise(&["run", "--", made_path(), "serial"]);
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     assert!(stderr(&output).contains("{threads}"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_program_that_turns_out_to_take_no_number_is_probed_once() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    // The shell is an interpreter: only a probe shows that nothing of it takes a number.
+    let script = place.path().join("script");
+    std::fs::write(
+        &script,
+        "for i in 1 2 3 4 5; do sleep 0.1; done\necho ran\n",
+    )
+    .unwrap();
+    let args = ["run", "--", "bash", script.to_str().unwrap()];
+    let first = place.corewise(&args);
+    assert!(first.status.success(), "{}", stderr(&first));
+    let told = stderr(&first);
+    if !told.contains("has a variable for it") {
+        eprintln!("skipped: the probe has not seen what the shell loads: {told}");
+        return;
+    }
+    let listed = json(&place.corewise(&["history", "--json"]));
+    assert_eq!(
+        listed["results"][0]["key"]["objective"], "no-knob",
+        "{listed}"
+    );
+    let before = listed["results"][0]["record"]["created_unix_s"].clone();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let second = place.corewise(&args);
+    assert_eq!(second.stdout, b"ran\n");
+    assert!(stderr(&second).contains("not tuned"), "{}", stderr(&second));
+    let listed = json(&place.corewise(&["history", "--json"]));
+    assert_eq!(
+        listed["results"][0]["record"]["created_unix_s"], before,
+        "it was probed again"
+    );
 }

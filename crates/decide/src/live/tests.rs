@@ -53,7 +53,7 @@ impl<F: FnMut(Key, u32, u64) -> u64> Program<F> {
                 .map(|key| (*key, (Threads::One(asked), 0)))
                 .collect(),
             seen: keys.iter().map(|key| (*key, seen)).collect(),
-            tuner: Tuner::new(known),
+            tuner: Tuner::new(known, ASKED_FOR),
             gives: 0,
             searched_ns: 0,
         }
@@ -263,20 +263,23 @@ fn what_is_lost_stays_within_the_budget_whatever_trials_cost() {
     // Fewer threads are far slower, on a machine of many CPUs.
     let keys: Vec<Key> = (1..=20).collect();
     let time = |_, threads: u32, _| 100_000 * u64::from(64_u32.div_ceil(threads));
-    let mut program = Program::new(&keys, 64, time);
-    for _ in 0..50 {
-        program.run(100, None);
-        let lost = (program.tuner.lost_ns() as f64 - ADVANCE_NS) / program.now_ns as f64;
+    for budget in [ASKED_FOR, UNASKED] {
+        let mut program = Program::new(&keys, 64, time);
+        program.tuner = Tuner::new(BTreeMap::new(), budget);
+        for _ in 0..50 {
+            program.run(100, None);
+            let lost = (program.tuner.lost_ns() as f64 - ADVANCE_NS) / program.now_ns as f64;
+            assert!(
+                lost < 1.2 * budget,
+                "{lost} after {} ms",
+                program.now_ns / MS
+            );
+        }
         assert!(
-            lost < 1.2 * BUDGET,
-            "{lost} after {} ms",
-            program.now_ns / MS
+            keys.iter()
+                .all(|key| program.has(*key) == 64 || program.has(*key) == 0)
         );
     }
-    assert!(
-        keys.iter()
-            .all(|key| program.has(*key) == 64 || program.has(*key) == 0)
-    );
 }
 
 #[test]
@@ -353,7 +356,7 @@ proptest! {
         )
     ) {
         let known = Known { threads: known.0.max(1), most: known.1.max(known.0).max(1) };
-        let mut tuner = Tuner::new(BTreeMap::from([(1, known)]));
+        let mut tuner = Tuner::new(BTreeMap::from([(1, known)]), ASKED_FOR);
         let mut now = 0;
         for (after, limit, seen) in looks {
             now += after;

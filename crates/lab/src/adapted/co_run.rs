@@ -17,8 +17,8 @@ use crate::measure::Job;
 use crate::programs::{Catalogue, Wait};
 use crate::stats::{estimate, geometric_mean, median};
 
-/// Programs with the part of their usual work that makes a run of one to two seconds alone, and whether they are
-/// on OpenMP, OpenBLAS or oneTBB.
+/// Programs with the part of their usual work that makes a run of one to two seconds alone (a full experiment has
+/// [`LENGTH`] times as long ones), and whether they are on OpenMP, OpenBLAS or oneTBB.
 const PROGRAMS: [(&str, f64, bool); 8] = [
     ("lightgbm", 0.6, true),
     ("numpy-svd", 1.0, true),
@@ -29,14 +29,20 @@ const PROGRAMS: [(&str, f64, bool); 8] = [
     ("hackbench", 1.0, false),
     ("mariadb", 0.7, false),
 ];
+/// What a run of one or two seconds costs at its beginning and end weighs too much: a full experiment has longer
+/// runs.
+const LENGTH: f64 = 3.0;
 /// Runs of each program that have to be overlapped completely.
 const WANTED: u32 = 3;
 /// Runs of each program beside the other one before: corewise probes a program that cannot follow its claim when
 /// it is first run beside others.
 const FIRST: u32 = 2;
 /// A run that takes longer is ended, and counts as one that took so long: of two programs that spin for each
-/// other's CPU one run can take minutes on plain Linux. So what is gained over such a run is a lower bound.
-const LONGEST: Duration = Duration::from_secs(20);
+/// other's CPU one run can take minutes on plain Linux. So what is gained over such a run is a lower bound. Of long
+/// runs, some eight times what they take alone; of short ones, fifteen times.
+fn longest(context: &Context) -> Duration {
+    Duration::from_secs(if context.quick { 20 } else { 35 })
+}
 
 /// How a pair is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +68,21 @@ const WAYS: [Way; 5] = [
     Way::Managed,
 ];
 
-/// Runs the experiment. `--only A,B` takes the pairs of these programs.
+impl Way {
+    /// What `--only` calls it; plain Linux, with which all are compared, is always among them.
+    fn name(self) -> &'static str {
+        match self {
+            Way::OwnSessions => "plain",
+            Way::OneSession => "one-session",
+            Way::Passive => "passive",
+            Way::OneThread => "one-thread",
+            Way::Managed => "managed",
+        }
+    }
+}
+
+/// Runs the experiment. `--only A,B` takes the pairs of these programs; with the names of ways (`managed`,
+/// `one-session`, `passive`, `one-thread`) those of them. `--quick` has runs of one to two seconds.
 ///
 /// # Errors
 /// If a program is not installed, cannot be started, or fails.
@@ -82,10 +102,14 @@ pub fn run(context: &Context) -> Result<Report> {
         .iter()
         .filter(|(n, ..)| picked.contains(n))
         .collect();
+    let ways = context.pick(&WAYS.map(Way::name));
+    let wanted = |way: &Way| *way == Way::OwnSessions || ways.contains(&way.name());
+    let ways: Vec<Way> = WAYS.into_iter().filter(wanted).collect();
     let manager = Manager::start(context, "balanced")?;
     let corewise = Corewise::new(context)?;
     let stage = Stage {
         context,
+        ways: &ways,
         catalogue: &catalogue,
         manager: &manager,
         corewise: &corewise,
@@ -115,7 +139,11 @@ pub fn run(context: &Context) -> Result<Report> {
             cut_managed += pair.cut(Way::Managed);
             let of = |way: Way| pair.speed_up(way);
             let statics = [Way::OneSession, Way::Passive, Way::OneThread].map(|w| of(w).0);
-            let best = statics.iter().copied().fold(1.0, f64::max);
+            // Where one was left out it is not known which is best.
+            let best = match statics.iter().any(|speed_up| speed_up.is_nan()) {
+                true => f64::NAN,
+                false => statics.iter().copied().fold(1.0, f64::max),
+            };
             let (managed, smaller) = of(Way::Managed);
             let shown = |way| {
                 let (both, worse) = of(way);
@@ -167,6 +195,7 @@ pub fn run(context: &Context) -> Result<Report> {
 /// What pairs are run with.
 struct Stage<'a> {
     context: &'a Context,
+    ways: &'a [Way],
     catalogue: &'a Catalogue,
     manager: &'a Manager,
     corewise: &'a Corewise,
@@ -178,6 +207,8 @@ struct Pair {
     /// Of each program's first managed runs beside the other one, the median, in seconds: what these took to
     /// find out is in them, and not in the others.
     first: [f64; 2],
+    /// Runs are ended after so many seconds.
+    limit: f64,
 }
 
 impl Stage<'_> {
@@ -186,23 +217,27 @@ impl Stage<'_> {
         let program = self.catalogue.program(name)?;
         self.catalogue.installed(program)?;
         let job = self.job(name, scale, Way::Managed)?;
-        job.run(LONGEST)?.success(&job)?;
+        job.run(longest(self.context))?.success(&job)?;
         Ok(())
     }
 
     fn pair(&self, key: &str, programs: [(&str, f64); 2]) -> Result<Pair> {
         let mut seconds: [[Vec<f64>; 2]; WAYS.len()] = Default::default();
         let mut first = [f64::NAN; 2];
+        let limit = longest(self.context);
         for round in 0..self.context.rounds(2, 1) {
             for (way, seconds) in WAYS.iter().zip(&mut seconds) {
+                if !self.ways.contains(way) {
+                    continue;
+                }
                 let mut jobs = Vec::new();
                 for (name, scale) in programs {
                     jobs.push(self.job(name, scale, *way)?);
                 }
                 if *way == Way::Managed && round == 0 {
-                    first = overlapped(&jobs, FIRST)?.map(|seconds| median(&seconds));
+                    first = overlapped(&jobs, FIRST, limit)?.map(|seconds| median(&seconds));
                 }
-                let [left, right] = overlapped(&jobs, WANTED)?;
+                let [left, right] = overlapped(&jobs, WANTED, limit)?;
                 self.context.say(format_args!(
                     "{key}, round {}, {way:?}: {:.2} s and {:.2} s",
                     round + 1,
@@ -213,11 +248,21 @@ impl Stage<'_> {
                 seconds[1].extend(right);
             }
         }
-        Ok(Pair { seconds, first })
+        let limit = limit.as_secs_f64();
+        Ok(Pair {
+            seconds,
+            first,
+            limit,
+        })
     }
 
     fn job(&self, name: &str, scale: f64, way: Way) -> Result<Job> {
         let program = self.catalogue.program(name)?;
+        let scale = if self.context.quick {
+            scale
+        } else {
+            scale * LENGTH
+        };
         let cpus = u32::try_from(allowed_cpus()?.len())?.max(1);
         let plain = |threads, wait| self.catalogue.job(program, threads, wait, scale);
         let job = match way {
@@ -245,8 +290,8 @@ impl Stage<'_> {
 }
 
 /// Runs two jobs side by side, each again and again, until each has had enough runs that the other one
-/// overlapped completely. The times of those, in seconds.
-fn overlapped(jobs: &[Job], wanted: u32) -> Result<[Vec<f64>; 2]> {
+/// overlapped completely. The times of those, in seconds; a run is ended after `limit`.
+fn overlapped(jobs: &[Job], wanted: u32, limit: Duration) -> Result<[Vec<f64>; 2]> {
     let complete = [AtomicU32::new(0), AtomicU32::new(0)];
     let enough = || complete.iter().all(|c| c.load(Ordering::Relaxed) >= wanted);
     std::thread::scope(|scope| {
@@ -261,9 +306,9 @@ fn overlapped(jobs: &[Job], wanted: u32) -> Result<[Vec<f64>; 2]> {
                     // that ends before that is overlapped.
                     while !enough() {
                         let began = Instant::now();
-                        let run = job.run(LONGEST)?;
+                        let run = job.run(limit)?;
                         let seconds = match run.timed_out {
-                            true => LONGEST.as_secs_f64(),
+                            true => limit.as_secs_f64(),
                             false => run.success(job).map(|_| began.elapsed().as_secs_f64())?,
                         };
                         if enough() {
@@ -314,7 +359,7 @@ impl Pair {
     /// Runs that were ended at the limit.
     fn cut(&self, way: Way) -> u32 {
         let all = self.of(way).iter().flatten();
-        let cut = all.filter(|seconds| **seconds >= LONGEST.as_secs_f64());
+        let cut = all.filter(|seconds| **seconds >= self.limit);
         u32::try_from(cut.count()).unwrap_or(u32::MAX)
     }
 
@@ -336,6 +381,7 @@ mod tests {
         let pair = Pair {
             seconds,
             first: [2.0, 6.0],
+            limit: 20.0,
         };
         assert_eq!(pair.first_speed_up(), 1.25);
         assert_eq!(pair.speed_up(Way::Managed), (1.5, 1.0));

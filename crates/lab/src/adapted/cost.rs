@@ -1,26 +1,29 @@
 //! `adapters-cost`: what adapters cost a program that they are loaded into: for each parallel region, for
-//! each piece of a dynamic loop, for each lock that nobody else wants, and at its start; by difference,
-//! interleaved.
+//! each piece of a dynamic loop, for each lock that nobody else wants, and at its start, by difference; and how many
+//! tasks oneTBB does; interleaved.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::adapted::{Led, compiled};
+use crate::adapted::{Led, compiled, compiled_on_onetbb};
 use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::load::allowed_cpus;
 use crate::measure::Job;
-use crate::stats::median;
+use crate::stats::{estimate, median};
 
 /// Regions of one run.
 const REGIONS: u32 = 2_000_000;
 /// Locks of one run.
 const LOCKS: u32 = 20_000_000;
+/// Tasks of one run, of either kind.
+const TASKS: u32 = 6_000_000;
 /// Programs that are started one after the other for one figure.
 const STARTS: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Runs the experiment.
+/// Runs the experiment; `--only tasks` measures only oneTBB's, `--only others` all but those.
 ///
 /// # Errors
 /// If a program cannot be compiled, or fails.
@@ -31,11 +34,56 @@ pub fn run(context: &Context) -> Result<Report> {
         "a program with the adapters loaded and a claim that binds, against the same program without; teams \
          of one thread, so that only the adapters' part differs; locks that nobody else wants, taken and given \
          back, while blocked time is counted and while it is not; a program that ends at once, started and \
-         waited for, with and without",
+         waited for, with and without; oneTBB's tasks of some 100 ns, with a claim of all CPUs",
         "everything in the lab's session, the machine otherwise idle",
     );
     let folder = tempfile::tempdir()?;
-    let program = compiled(context, "regions.c", folder.path())?;
+    let parts = context.pick(&["tasks", "others"]);
+    if parts.contains(&"tasks") {
+        tasks(context, folder.path(), &mut report)?;
+    }
+    if parts.contains(&"others") {
+        differences(context, folder.path(), &mut report)?;
+    }
+    Ok(report)
+}
+
+/// How many tasks oneTBB does with the adapter, against without.
+fn tasks(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+    let program = compiled_on_onetbb(context, "tasks.cpp", folder)?;
+    let led = Led::new(context)?;
+    led.grant(u32::try_from(allowed_cpus()?.len())?);
+    let plain = Job::new([program.into_os_string(), TASKS.to_string().into()]);
+    let adapted = led.job(plain.clone())?;
+    let mut throughput = [Vec::new(), Vec::new()];
+    for round in 0..context.rounds(21, 3) {
+        let [with, without] = pair(round, &adapted, &plain, numbers::<2>)?;
+        for (kind, throughput) in throughput.iter_mut().enumerate() {
+            throughput.push(without[kind] / with[kind]);
+        }
+    }
+    let mut table = Table::new(
+        "oneTBB's tasks a second with the adapter over those without",
+        &["tasks of", "median", "from", "to"],
+    );
+    for ((of, name), throughput) in [("a parallel loop", "loop"), ("a group", "group")]
+        .into_iter()
+        .zip(&throughput)
+    {
+        let ratio = estimate(throughput);
+        let cells = [ratio.median, ratio.low, ratio.high].map(number);
+        table.row([of.to_owned()].into_iter().chain(cells));
+        report.figure(format!("tasks_of_{name}_ratio"), ratio.median);
+        let name =
+            format!("oneTBB's tasks of {of} a second, over those without the adapter (at least)");
+        report.bars.push(Bar::at_least(name, ratio.median, 0.99));
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+fn differences(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+    let program = compiled(context, "regions.c", folder)?;
     let led = Led::new(context)?;
     led.grant(1);
     let plain = Job::new([
@@ -51,7 +99,7 @@ pub fn run(context: &Context) -> Result<Report> {
         &format!("for i in $(seq {STARTS}); do /bin/true; done"),
     ]);
     let adapted_start = led.job(start.clone())?;
-    let locks = locks(context, &led, folder.path())?;
+    let locks = locks(context, &led, folder)?;
     let (mut regions, mut pieces, mut starts) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..context.rounds(11, 3) {
         let [with, without] = pair(round, &adapted, &plain, costs)?;
@@ -107,7 +155,7 @@ pub fn run(context: &Context) -> Result<Report> {
         median(&starts),
         10.0,
     ));
-    Ok(report)
+    Ok(())
 }
 
 /// What is added to locking and unlocking one kind of lock that nobody else wants, each round; and what it takes

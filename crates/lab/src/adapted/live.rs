@@ -11,6 +11,7 @@ use crate::cells::Condition;
 use crate::corewise::Corewise;
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::load::allowed_cpus;
+use crate::manage::stage::Manager;
 use crate::measure::Job;
 use crate::programs::{Catalogue, Wait};
 use crate::stats::median;
@@ -21,7 +22,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 /// A region that takes less of the program's time than this is nobody's concern.
 const CONCERN: f64 = 0.01;
 
-/// Runs the experiment; `--only made` and `--only lightgbm-large` pick a program.
+/// Runs the experiment; `--only made` and `--only lightgbm-large` pick a program, `--only asked` and `--only unasked`
+/// whether regions are searched by `--live` or as they are for everybody.
 ///
 /// # Errors
 /// If a program cannot be started, or fails.
@@ -31,7 +33,8 @@ pub fn run(context: &Context) -> Result<Report> {
         "live-tuning",
         "`corewise run --live` without history, and once more with what it has found, against the same program with the best number of threads for each \
          region (made: every combination as its arguments; LightGBM: each region's mean time with each number, then \
-         a run with the best numbers from the start), and as the runtime has it",
+         a run with the best numbers from the start), and as the runtime has it; unasked: `corewise run` of a program \
+         whose number was found before, against the same with --no-live, in turn",
         "everything in the lab's session, the machine otherwise idle",
     );
     let mut table = Table::new(
@@ -48,14 +51,121 @@ pub fn run(context: &Context) -> Result<Report> {
         ],
     );
     let parts = context.pick(&["made", "lightgbm-large"]);
-    if parts.contains(&"made") {
-        made(context, &mut report, &mut table)?;
+    let ways = context.pick(&["asked", "unasked"]);
+    if ways.contains(&"asked") {
+        if parts.contains(&"made") {
+            made(context, &mut report, &mut table)?;
+        }
+        if parts.contains(&"lightgbm-large") {
+            real(context, "lightgbm-large", &mut report, &mut table)?;
+        }
+        report.tables.push(table);
     }
-    if parts.contains(&"lightgbm-large") {
-        real(context, "lightgbm-large", &mut report, &mut table)?;
+    if ways.contains(&"unasked") {
+        unasked(context, &parts, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// What it costs, or gains, that regions are searched although nobody has asked for it.
+fn unasked(context: &Context, parts: &[&str], report: &mut Report) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut table = Table::new(
+        "unasked: medians in seconds",
+        &[
+            "program",
+            "--no-live",
+            "first run",
+            "later runs",
+            "first ÷",
+            "later ÷",
+        ],
+    );
+    for name in parts {
+        let job = match *name {
+            "made" => {
+                let program = compiled(context, "regions.c", folder.path())?;
+                let times = if context.quick { TIMES / 8 } else { TIMES / 4 };
+                let words = ["two", "0", "0", &times.to_string()].map(str::to_owned);
+                let program = program.to_string_lossy().into_owned();
+                Job::new([program].into_iter().chain(words))
+            }
+            name => {
+                let catalogue = Catalogue::read(context)?;
+                catalogue.template(
+                    catalogue.program(name)?,
+                    if context.quick { 0.5 } else { 2.0 },
+                )?
+            }
+        };
+        let mut seconds = [Vec::new(), Vec::new(), Vec::new()];
+        for round in 0..context.rounds(7, 2) {
+            let usual = Usual::new(context, &job)?;
+            for which in 0..3 {
+                // --no-live is now the first and now the last of three.
+                let first = usize::from(round % 2 == 0);
+                let (which, words) = match (which + first) % 3 {
+                    0 => (0, &["--no-live"][..]),
+                    1 => (1, &[][..]),
+                    _ => (2, &[][..]),
+                };
+                seconds[which].push(usual.seconds(words)?);
+            }
+            let last = seconds
+                .each_ref()
+                .map(|s| s.last().copied().unwrap_or(f64::NAN));
+            context.say(format_args!(
+                "{name}, round {}: {:.2} s with --no-live, {:.2} s first, {:.2} s later",
+                round + 1,
+                last[0],
+                last[1],
+                last[2]
+            ));
+        }
+        let [none, first, later] = seconds.each_ref().map(|seconds| median(seconds));
+        let cells = [none, first, later, first / none, later / none].map(number);
+        table.row([(*name).to_owned()].into_iter().chain(cells));
+        report.figure(format!("{name}.unasked_first"), first / none);
+        report.figure(format!("{name}.unasked_later"), later / none);
+        report.bars.push(Bar::at_most(
+            format!("{name}: searched unasked, over --no-live (at most)"),
+            first.max(later) / none,
+            1.03,
+        ));
     }
     report.tables.push(table);
-    Ok(report)
+    Ok(())
+}
+
+/// A program as `corewise run` runs it under a manager, when its number of threads has been found.
+struct Usual<'a> {
+    manager: Manager,
+    corewise: Corewise,
+    job: &'a Job,
+}
+
+impl<'a> Usual<'a> {
+    fn new(context: &Context, job: &'a Job) -> Result<Usual<'a>> {
+        let usual = Usual {
+            manager: Manager::start(context, "balanced")?,
+            corewise: Corewise::new(context)?,
+            job,
+        };
+        let tune = usual.corewise.job(&["tune"], job);
+        tune.run(LONGEST)?.success(&tune)?;
+        Ok(usual)
+    }
+
+    fn seconds(&self, words: &[&str]) -> Result<f64> {
+        let job = self
+            .corewise
+            .job(&[&["run", "--quiet"], words].concat(), self.job)
+            .with(
+                "COREWISE_RUNTIME_DIR",
+                self.manager.folder().to_string_lossy(),
+            );
+        seconds(&job)
+    }
 }
 
 /// What was measured of one program.

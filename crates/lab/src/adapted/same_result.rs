@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
-use crate::adapted::Led;
+use crate::adapted::{Led, compiled_by_clang};
 use crate::corewise::Corewise;
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::load::allowed_cpus;
@@ -36,6 +36,9 @@ struct Program {
     /// It follows by the CPUs that its threads may use, under a manager.
     #[serde(default)]
     from_outside: bool,
+    /// A C++ file that is compiled by clang, with LLVM's OpenMP: what {program} stands for.
+    #[serde(default)]
+    clang: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -44,7 +47,7 @@ struct File {
     program: Vec<Program>,
 }
 
-/// Runs the experiment.
+/// Runs the experiment. `--only from-N` begins with the Nth run, so that a hundred can be made in portions.
 ///
 /// # Errors
 /// If the file of programs cannot be read, or a program fails unmanaged.
@@ -56,6 +59,7 @@ pub fn run(context: &Context) -> Result<Report> {
          millisecond to every second), against the same without adapters",
         "everything in the lab's session",
     );
+    let first = context.first()?;
     let path = context.root.join("experiments/adapted.toml");
     let text = std::fs::read_to_string(&path)
         .with_context(|| format!("{} cannot be read", path.display()))?;
@@ -83,8 +87,8 @@ pub fn run(context: &Context) -> Result<Report> {
         .filter(|p| picked.contains(&p.name.as_str()))
     {
         let seen = match program.from_outside {
-            true => flipped_from_outside(context, program)?,
-            false => flipped(context, program)?,
+            true => flipped_from_outside(context, program, first)?,
+            false => flipped(context, program, first)?,
         };
         table.row([
             program.name.clone(),
@@ -130,17 +134,17 @@ struct Seen {
     worst: f64,
 }
 
-fn flipped(context: &Context, program: &Program) -> Result<Seen> {
+fn flipped(context: &Context, program: &Program, first: u64) -> Result<Seen> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("out");
-    let (job, expected) = unmanaged(context, program, &out)?;
+    let (job, expected) = unmanaged(context, program, folder.path(), &out)?;
     let mut seen = Seen::default();
     for round in 0..context.rounds(100, 5) {
         let led = Led::new(context)?;
         let led_job = led.job(job.clone())?;
         let done = AtomicBool::new(false);
         let (result, claims) = std::thread::scope(|scope| {
-            let flipping = scope.spawn(|| flip(&led, &done, u64::from(round)));
+            let flipping = scope.spawn(|| flip(&led, &done, first + u64::from(round)));
             let result = output(&led_job, &out);
             done.store(true, Ordering::Relaxed);
             (result, flipping.join().unwrap_or(0))
@@ -187,10 +191,10 @@ impl Seen {
 
 /// The same for a program whose threads are moved by its local manager. What came of claims: each that the local
 /// manager carried out is an occasion, and those of fewer CPUs than there are count as smaller.
-fn flipped_from_outside(context: &Context, program: &Program) -> Result<Seen> {
+fn flipped_from_outside(context: &Context, program: &Program, first: u64) -> Result<Seen> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("out");
-    let (job, expected) = unmanaged(context, program, &out)?;
+    let (job, expected) = unmanaged(context, program, folder.path(), &out)?;
     let manager = Manager::start(context, "balanced")?;
     let corewise = Corewise::new(context)?;
     let summary = folder.path().join("summary.json");
@@ -203,7 +207,7 @@ fn flipped_from_outside(context: &Context, program: &Program) -> Result<Seen> {
     for round in 0..context.rounds(100, 5) {
         let done = AtomicBool::new(false);
         let (result, claims) = std::thread::scope(|scope| {
-            let flipping = scope.spawn(|| set_by_hand(&manager, &done, u64::from(round)));
+            let flipping = scope.spawn(|| set_by_hand(&manager, &done, first + u64::from(round)));
             let result = output(&managed, &out);
             done.store(true, Ordering::Relaxed);
             (result, flipping.join())
@@ -256,14 +260,22 @@ fn set_by_hand(manager: &Manager, done: &AtomicBool, seed: u64) -> Result<Set> {
 }
 
 /// The program as a job, and what it gives unmanaged.
-fn unmanaged(context: &Context, program: &Program, out: &Path) -> Result<(Job, Vec<u8>)> {
-    let job = job(context, program, out)?;
+fn unmanaged(
+    context: &Context,
+    program: &Program,
+    folder: &Path,
+    out: &Path,
+) -> Result<(Job, Vec<u8>)> {
+    let made = program.clang.as_deref();
+    let made = made.map(|source| compiled_by_clang(&context.root.join(source), folder));
+    let made = made.transpose()?;
+    let job = job(context, program, made.as_deref(), out)?;
     let expected =
         output(&job, out)?.with_context(|| format!("{} fails unmanaged", program.name))?;
     Ok((job, expected))
 }
 
-fn job(context: &Context, program: &Program, out: &Path) -> Result<Job> {
+fn job(context: &Context, program: &Program, made: Option<&Path>, out: &Path) -> Result<Job> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut words = Vec::new();
     for word in &program.command {
@@ -272,6 +284,9 @@ fn job(context: &Context, program: &Program, out: &Path) -> Result<Job> {
             .replace("{out}", &text(out));
         if word.contains("{python}") {
             word = word.replace("{python}", &text(&context.python()?));
+        }
+        if let Some(made) = made {
+            word = word.replace("{program}", &text(made));
         }
         words.push(word);
     }

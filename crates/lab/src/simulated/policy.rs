@@ -69,9 +69,7 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let folder = context.root.join("experiments/policies");
     let count = u64::from(context.rounds(10, 1)) * 100;
-    let first = context.only.iter().find_map(|o| o.strip_prefix("from-"));
-    let first = first.map_or(Ok(0), str::parse);
-    let first: u64 = first.context("--only from-N: N is no number")?;
+    let first = context.first()?;
     let found = all(context, &folder, first, count)?;
     report.figure("scenarios", found.len() as f64);
     table(&mut report, &found);

@@ -74,12 +74,13 @@ impl Adapters {
     }
 
     /// Begins to search the number of threads of each parallel region, while the program runs; `known` is
-    /// what an earlier run has found.
+    /// what an earlier run has found, `budget` the part of the time that slower numbers may lose
+    /// ([`corewise_decide::live`]).
     ///
     /// # Errors
     /// When no thread is to be had.
-    pub fn tune(&self, known: &[FoundRegion]) -> std::io::Result<Live> {
-        Live::start(self.link.claim(), self.link.regions(), known)
+    pub fn tune(&self, known: &[FoundRegion], budget: f64) -> std::io::Result<Live> {
+        Live::start(self.link.claim(), self.link.regions(), known, budget)
     }
 
     /// What has been told so far.
@@ -160,7 +161,10 @@ impl Follower for Adapters {
 
     /// A variable may have told them to sleep: then they only have fewer threads than they could.
     fn spins(&self) -> bool {
-        self.told().adapters & SPINNING != 0
+        let reports = self.link.reports().taken();
+        reports
+            .map(|report| report.adapters.load(Ordering::Relaxed))
+            .any(spins)
     }
 
     fn tell(&self, managed: &mut Managed) {
@@ -168,9 +172,14 @@ impl Follower for Adapters {
     }
 }
 
-/// What waits in loops: OpenMP's runtimes for regions and barriers, OpenBLAS's threads for each other. oneTBB's
-/// look for other work.
-const SPINNING: u32 = bits::LIBGOMP | bits::OPENBLAS | bits::LLVM_OPENMP;
+/// Whether threads of a process with these adapters wait for each other in loops. OpenMP's runtimes do, for regions
+/// and barriers, and so do OpenBLAS's threads; oneTBB's look for other work. An adapter of OpenMP or oneTBB is one
+/// that has been used; OpenBLAS is there as soon as NumPy is. So where oneTBB is used, too, it says nothing: to
+/// count numba's loops as spinning would leave a third of its share to others.
+fn spins(adapters: u32) -> bool {
+    adapters & (bits::LIBGOMP | bits::LLVM_OPENMP) != 0
+        || adapters & (bits::OPENBLAS | bits::ONETBB) == bits::OPENBLAS
+}
 
 /// The sum of some reports.
 #[derive(Clone, Copy, Debug, Default)]
@@ -233,6 +242,22 @@ mod tests {
         let followed = adapters.followed();
         assert_eq!(followed.runtimes, ["libgomp"]);
         assert_eq!((followed.occasions, followed.shrunk), (1, 1));
+    }
+
+    #[test]
+    fn a_program_that_only_has_openblas_beside_the_onetbb_that_it_uses_does_not_spin() {
+        let adapters = Adapters::create(None).unwrap();
+        let report = adapters.link.reports().take(own_pid()).unwrap();
+        let with = |bits| {
+            report.adapters.store(bits, Ordering::Relaxed);
+            adapters.spins()
+        };
+        assert!(!with(0));
+        assert!(with(bits::OPENBLAS));
+        assert!(!with(bits::OPENBLAS | bits::ONETBB));
+        assert!(!with(bits::ONETBB));
+        assert!(with(bits::OPENBLAS | bits::ONETBB | bits::LIBGOMP));
+        assert!(with(bits::LLVM_OPENMP));
     }
 
     #[test]

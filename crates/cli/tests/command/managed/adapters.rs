@@ -1,6 +1,6 @@
 //! Programs whose runtimes follow their claim while they run, by adapters that are loaded into them.
 use super::frame::*;
-use crate::common::{Place, compile, json, stderr};
+use crate::common::{Place, compile, json, sandbox_or_skip, stderr};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -162,6 +162,34 @@ fn a_second_run_begins_with_what_was_found_for_its_regions() {
     fresh.have("1");
     let place = fresh.end();
     assert_eq!(summary(&place)["live"]["known"], 0);
+}
+
+#[test]
+fn regions_are_searched_unasked_where_a_number_was_found_for_the_program_and_a_manager_leads_it() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let place = Place::new();
+    // It begins some regions, and ends.
+    std::fs::write(place.path().join("gate"), "").unwrap();
+    for (option, searched) in [
+        (None, true),
+        (Some("--no-live"), false),
+        (Some("--as-is"), false),
+        (Some("--alone"), false),
+    ] {
+        let mut args = vec!["run", "--summary", "summary.json"];
+        args.extend(option);
+        args.extend(["--", regions().to_str().unwrap(), "gate"]);
+        let output = place.corewise(&args);
+        assert!(output.status.success(), "{}", stderr(&output));
+        let summary = summary(&place);
+        assert_eq!(
+            summary["live"].is_object(),
+            searched,
+            "{option:?}: {summary}"
+        );
+    }
 }
 
 #[test]
