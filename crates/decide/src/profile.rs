@@ -61,6 +61,12 @@ pub struct Profile {
     pub idle: f64,
     /// Threads that ran in the window.
     pub active_threads: u32,
+    /// CPUs that the busiest thread used, less spinning: 1.0 if it worked all the time.
+    #[serde(default)]
+    pub busiest: f64,
+    /// Threads that wanted a CPU at least half as long as the busiest one.
+    #[serde(default)]
+    pub critical_threads: u32,
     /// Relative standard error of [`Profile::useful`], from the parts of the window.
     pub relative_error: f64,
 }
@@ -71,6 +77,22 @@ impl Profile {
     pub fn useful(&self) -> f64 {
         let switching = self.vcx_rate * SWITCH_COST_NS / 1e9;
         (self.cpu_util - self.spin.unwrap_or(0.0) - switching).max(self.cpu_util * 0.01)
+    }
+
+    /// The most useful CPUs that this program could have on `cpus` CPUs with any number of threads, where one
+    /// thread alone is critical: what that one does beyond what each of the others does is nobody's to share
+    /// (Amdahl's law, from one profile). `None` where several threads are equally busy.
+    pub fn most_useful(&self, cpus: f64) -> Option<f64> {
+        let others = f64::from(self.active_threads.saturating_sub(1));
+        if self.critical_threads != 1 || others < 1.0 {
+            return None;
+        }
+        let useful = self.useful();
+        let each = ((useful - self.busiest) / others).max(0.0);
+        // Were the critical thread's share of the rest spread over all CPUs, it would take this part of the time.
+        let spread = each * (f64::from(self.active_threads) / cpus.max(1.0)).min(1.0);
+        let part = (self.busiest - each).max(0.0) + spread;
+        Some(useful / part.clamp(1e-6, 1.0))
     }
 
     /// CPUs lost to spinning and switching.
@@ -225,6 +247,8 @@ impl Window<'_> {
             others,
             idle,
             active_threads: totals.active,
+            busiest: totals.busiest_work_ns as f64 / window_ns as f64,
+            critical_threads: totals.critical,
             relative_error: relative_error(&parts),
         })
     }
@@ -250,7 +274,9 @@ struct Totals {
     migrations: u64,
     /// Mean over critical threads.
     critical_lock_ns: f64,
+    critical: u32,
     active: u32,
+    busiest_work_ns: u64,
 }
 
 impl Totals {
@@ -284,6 +310,10 @@ impl Totals {
                 now.saturating_sub(earlier(t).lock_ns.unwrap_or(0))
             })
             .sum();
+        let work = |t: &ThreadReading| {
+            let done = |t: &ThreadReading| t.run_ns.saturating_sub(t.spin_ns.unwrap_or(0));
+            done(t).saturating_sub(done(earlier(t)))
+        };
         let spin_known =
             last.threads.iter().any(|t| t.spin_ns.is_some()) || last.ended.spin_ns.is_some();
         Totals {
@@ -294,7 +324,9 @@ impl Totals {
             involuntary: delta(&|t| t.involuntary_switches.unwrap_or(0)),
             migrations: delta(&|t| t.migrations.unwrap_or(0)),
             critical_lock_ns: lock as f64 / critical.len().max(1) as f64,
+            critical: critical.len() as u32,
             active: last.threads.iter().filter(|t| demand(t) > 0).count() as u32,
+            busiest_work_ns: last.threads.iter().map(work).max().unwrap_or(0),
         }
     }
 }
@@ -362,6 +394,37 @@ mod tests {
             reading(1_100, vec![thread(1, 600, 0), thread(2, 150, 0)]),
         ]);
         assert!((p.cpu_util - 1.5).abs() < 1e-9, "{p:?}");
+    }
+
+    /// One thread that works for `leader` ms of 100, and `others` that work for `each`.
+    fn led(leader: u64, others: i32, each: u64) -> Profile {
+        let mut threads = vec![thread(1, 0, 0)];
+        threads.extend((0..others).map(|n| thread(2 + n, 0, 0)));
+        let mut after = vec![thread(1, leader, 0)];
+        after.extend((0..others).map(|n| thread(2 + n, each, 0)));
+        window(&[reading(0, threads), reading(100, after)])
+    }
+
+    #[test]
+    fn what_one_thread_does_alone_bounds_the_speed_of_all() {
+        // A fifth of the time 24 threads work, four fifths one alone: no CPU more would help.
+        let p = led(100, 23, 20);
+        let most = p.most_useful(24.0).unwrap();
+        assert!((most / p.useful() - 1.0).abs() < 1e-6, "{most}");
+        // With four threads on 24 CPUs, the common fifth could take a sixth of its time.
+        let p = led(100, 3, 20);
+        let most = p.most_useful(24.0).unwrap();
+        assert!(
+            (most / p.useful() - 1.0 / (0.8 + 0.2 / 6.0)).abs() < 1e-6,
+            "{most}"
+        );
+    }
+
+    #[test]
+    fn threads_that_are_equally_busy_bound_nothing() {
+        assert_eq!(led(100, 3, 100).most_useful(24.0), None);
+        assert_eq!(led(100, 3, 60).most_useful(24.0), None);
+        assert_eq!(led(100, 0, 0).most_useful(24.0), None);
     }
 
     #[test]

@@ -8,10 +8,12 @@
 //!   that could still win.
 //! - [`reinforcer`]: Thread Reinforcer's Fig. 8.
 //! - [`unprobed`]: rules for programs that cannot be probed.
+//! - [`host`]: the loop that has the probes made.
 //! - [`sweep`]: every setting, to the end, repeated: slow, and the judge of the others.
 
 pub mod bounds;
 mod fair;
+pub mod host;
 pub mod reinforcer;
 pub mod sweep;
 pub mod unprobed;

@@ -51,10 +51,11 @@ const STARTUP_PERIOD_NS: u64 = 10_000_000;
 const WINDOW_PERIOD_NS: u64 = 25_000_000;
 /// While the busiest thread does this much work, in nanoseconds of CPU time ...
 const WORK_SPAN_NS: u64 = 60_000_000;
-/// ... a second one must do at least this part of it: then two are at work. Measured in work, not in
-/// time, so that it means the same on a crowded machine; and without spinning, because runtimes start
-/// their threads on import and let them spin for a while.
-const SECOND_PART: f64 = 0.3;
+/// ... the others together must do at least this part of it: then two are at work. (Together, because a
+/// thread that also does what is not parallel may do ten times as much as each of 23 others.) Measured in
+/// work, not in time, so that it means the same on a crowded machine; and without spinning, because runtimes
+/// start their threads on import and let them spin for a while.
+const OTHERS_PART: f64 = 0.3;
 /// Two threads that have been on CPUs together for this long are the parallel phase even if one only
 /// spins: beside a neighbour, spinning threads may hardly get any work done. Longer than runtimes let
 /// new threads spin (about 0.03 s each).
@@ -120,20 +121,26 @@ impl Work {
 }
 
 impl Work {
-    /// What the busiest and the second busiest thread have done since `earlier`.
-    fn two_busiest_since(&self, earlier: &Work) -> (u64, u64) {
-        let mut two = (0, 0);
-        for (tid, &done) in &self.by_thread {
+    /// What the threads have done since `earlier`.
+    fn since(&self, earlier: &Work) -> Done {
+        let mut done = Done::default();
+        for (tid, &total) in &self.by_thread {
             let before = earlier.by_thread.get(tid).copied().unwrap_or(0);
-            let done = done.saturating_sub(before);
-            if done > two.0 {
-                two = (done, two.0);
-            } else if done > two.1 {
-                two.1 = done;
-            }
+            let own = total.saturating_sub(before);
+            done.all += own;
+            done.second = done.second.max(own.min(done.busiest));
+            done.busiest = done.busiest.max(own);
         }
-        two
+        done
     }
+}
+
+/// What threads have done in a time, in nanoseconds of CPU time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    busiest: u64,
+    second: u64,
+    all: u64,
 }
 
 /// The state of watching one probe.
@@ -280,14 +287,14 @@ impl Watch {
         self.busiest = self.busiest.max(most);
         let on_cpus = Work::of(program, |t| t.run_ns);
         if let Some(before) = &self.on_cpus {
-            self.two_on_cpus_ns += on_cpus.two_busiest_since(before).1;
+            self.two_on_cpus_ns += on_cpus.since(before).second;
         }
         self.on_cpus = Some(on_cpus);
         let now = Work::of(program, work);
         // Of readings far enough back only the last one is needed.
         while let Some(second) = self.recent.get(1) {
             let too_old = now.time_ns.saturating_sub(self.recent[0].time_ns) > WORK_MEMORY_NS;
-            if !too_old && now.two_busiest_since(second).0 < WORK_SPAN_NS {
+            if !too_old && now.since(second).busiest < WORK_SPAN_NS {
                 break;
             }
             self.recent.pop_front();
@@ -295,7 +302,7 @@ impl Watch {
         self.recent.push_back(now);
     }
 
-    /// Whether lately, while one thread did a good piece of work, a second one worked too; or two have
+    /// Whether lately, while one thread did a good piece of work, others worked too; or two have
     /// been busy for so long that, work or not, this is what the program does.
     fn two_threads_at_work(&self) -> bool {
         if self.two_on_cpus_ns >= TWO_ON_CPUS_NS {
@@ -304,8 +311,9 @@ impl Watch {
         let (Some(earlier), Some(now)) = (self.recent.front(), self.recent.back()) else {
             return false;
         };
-        let (first, second) = now.two_busiest_since(earlier);
-        first >= WORK_SPAN_NS && second as f64 >= SECOND_PART * first as f64
+        let done = now.since(earlier);
+        let others = done.all - done.busiest;
+        done.busiest >= WORK_SPAN_NS && others as f64 >= OTHERS_PART * done.busiest as f64
     }
 
     fn finish(&mut self, whole_run_ns: Option<u64>, now: u64) -> WatchStep {

@@ -73,6 +73,8 @@ fn outcomes() -> impl Strategy<Value = Vec<Outcome>> {
                 others: b.1,
                 idle: b.2,
                 active_threads: 1,
+                busiest: 0.0,
+                critical_threads: 0,
                 relative_error: b.3,
             })
         });

@@ -92,6 +92,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: simulated::speed::run,
     },
     Experiment {
+        name: "sim-scaling",
+        about: "Thread Reinforcer's sixteen programs on simulated 24 cores: speed-ups, against its Tables III and IV",
+        run: simulated::reinforcer::scaling::run,
+    },
+    Experiment {
+        name: "sim-reinforcer",
+        about: "what Thread Reinforcer and the default search find for those programs, against its Tables VII to XII",
+        run: simulated::reinforcer::search::run,
+    },
+    Experiment {
         name: "adapters-cost",
         about: "what adapters cost a program: each parallel region, each piece of a loop, its start",
         run: adapted::cost::run,

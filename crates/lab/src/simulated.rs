@@ -3,4 +3,5 @@
 pub mod neighbour;
 pub mod policy;
 pub mod real;
+pub mod reinforcer;
 pub mod speed;

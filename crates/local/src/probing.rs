@@ -1,5 +1,6 @@
 //! Making one probe: starting the program in its sandbox, reading it as the watch asks, ending it.
 
+use corewise_decide::search::host;
 use corewise_decide::watch::{Watch, WatchPlan, WatchStep, Watched};
 use corewise_launch::command::Command;
 use corewise_launch::probe::Probe;
@@ -93,24 +94,9 @@ impl<'a> Prober<'a> {
         self
     }
 
-    /// The CPUs that the program may use.
-    pub fn cpus(&self) -> &[u32] {
-        &self.cpus
-    }
-
     /// What is known of the program's runtimes; the first probe of an interpreter adds to it.
     pub fn detected(&self) -> &Detected {
         &self.detected
-    }
-
-    /// Whether the program's way of waiting can be chosen, as far as is known.
-    pub fn offers_passive(&self) -> bool {
-        self.detected.knobs().wait_policy
-    }
-
-    /// The largest number of threads that the program can be given, as far as is known.
-    pub fn most_threads(&self) -> u32 {
-        most_threads(self.template, &self.detected, self.cpus.len())
     }
 
     /// How lock time was seen in the last probe.
@@ -123,11 +109,27 @@ impl<'a> Prober<'a> {
         &self.spin_method
     }
 
-    /// Makes the probe that `plan` describes.
-    ///
-    /// # Errors
-    /// See [`ProbeError`].
-    pub fn probe(&mut self, plan: WatchPlan) -> Result<Watched, ProbeError> {
+    /// Interpreters load runtimes later: by the time that the program is parallel, they are mapped.
+    /// The sandbox's own first process is not the program.
+    fn see_libraries(&mut self, monitor: &ProgramMonitor, sandbox_pid: i32) {
+        if self.detected.unknown_libraries() {
+            let mapped: Vec<PathBuf> = monitor
+                .processes()
+                .into_iter()
+                .filter(|&pid| pid != sandbox_pid)
+                // A process that has just ended has no libraries.
+                .filter_map(|pid| program::mapped_libraries(pid).ok())
+                .flatten()
+                .collect();
+            self.detected = self.detected.clone().merge(from_mapped(mapped));
+        }
+    }
+}
+
+impl host::Prober for Prober<'_> {
+    type Error = ProbeError;
+
+    fn probe(&mut self, plan: WatchPlan) -> Result<Watched, ProbeError> {
         let setting = plan.setting;
         let mut resolved = self
             .template
@@ -168,20 +170,20 @@ impl<'a> Prober<'a> {
         Ok(watched)
     }
 
-    /// Interpreters load runtimes later: by the time that the program is parallel, they are mapped.
-    /// The sandbox's own first process is not the program.
-    fn see_libraries(&mut self, monitor: &ProgramMonitor, sandbox_pid: i32) {
-        if self.detected.unknown_libraries() {
-            let mapped: Vec<PathBuf> = monitor
-                .processes()
-                .into_iter()
-                .filter(|&pid| pid != sandbox_pid)
-                // A process that has just ended has no libraries.
-                .filter_map(|pid| program::mapped_libraries(pid).ok())
-                .flatten()
-                .collect();
-            self.detected = self.detected.clone().merge(from_mapped(mapped));
-        }
+    fn is_failure(error: &ProbeError) -> bool {
+        matches!(error, ProbeError::ProgramFailed { .. })
+    }
+
+    fn offers_passive(&self) -> bool {
+        self.detected.knobs().wait_policy
+    }
+
+    fn most_threads(&self) -> u32 {
+        most_threads(self.template, &self.detected, self.cpus.len())
+    }
+
+    fn cpus(&self) -> &[u32] {
+        &self.cpus
     }
 }
 

@@ -10,12 +10,14 @@
 //! - [`kernel`]: Linux's scheduler on it.
 //! - [`program`]: programs as data, and their execution on the kernel.
 //! - [`scenario`]: a machine, programs, and a policy.
+//! - [`probe`]: probes of simulated programs, for searches.
 //! - [`world`]: the world that policies see.
 //! - [`timeline`], [`report`], [`page`]: what was recorded, as data, as JSON and as a page.
 
 pub mod kernel;
 pub mod machine;
 pub mod page;
+pub mod probe;
 pub mod program;
 pub mod report;
 pub mod scenario;

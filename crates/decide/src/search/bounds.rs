@@ -11,7 +11,8 @@
 //! are all at useful work, the search is over after a single probe: no setting can beat it. If not,
 //! the reason says which settings still could: spinning can be recovered by waiting passively or by
 //! fewer threads, idle CPUs by more threads or, under contended locks, by fewer. The most promising
-//! one is tried next, until none that is left could be faster by more than [`MARGIN`]. Once there are
+//! one is tried next. Where one thread alone is busy nearly all the time, what it does beyond its share of
+//! the common work bounds everybody's speed, too ([`Profile::most_useful`]). So it goes on, until none that is left could be faster by more than [`MARGIN`]. Once there are
 //! points enough, a fitted scalability law ([`super::usl`]) lowers the bounds of what lies between.
 //!
 //! More threads than CPUs are tried only where no neighbour is at work: there they would be paid for
@@ -213,11 +214,11 @@ impl BoundSearch {
             .iter()
             .map(|p| measure.speed(p) / p.useful().max(1e-6))
             .fold(0.0, f64::max);
-        let bound = self
-            .seen
-            .iter()
-            .map(|p| self.bound(candidate, p))
-            .fold(f64::INFINITY, f64::min);
+        let bounds = self.seen.iter().map(|p| {
+            let serial = p.most_useful(self.space.cpus).unwrap_or(f64::INFINITY);
+            self.bound(candidate, p).min(serial)
+        });
+        let bound = bounds.fold(f64::INFINITY, f64::min);
         let promise = bound * per_cpu * self.passive_discount(candidate, measure);
         match fit {
             Some(fit) if candidate.wait == WaitPolicy::Default => {

@@ -260,6 +260,8 @@ mod tests {
             others: 0.0,
             idle: 0.0,
             active_threads: 1,
+            busiest: 0.0,
+            critical_threads: 0,
             relative_error: 0.0,
         }
     }

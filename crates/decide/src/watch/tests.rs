@@ -59,6 +59,28 @@ fn a_program_of_one_busy_thread_is_never_parallel() {
 }
 
 #[test]
+fn many_threads_that_each_do_little_beside_a_busy_one_are_at_work_together() {
+    // As where one thread prepares what 23 others share: each does a tenth of what that one does.
+    let program = |ms: u64| {
+        let thread = |tid, run_ms: u64| ThreadReading {
+            pid: 1,
+            tid,
+            run_ns: run_ms * MS,
+            ..ThreadReading::default()
+        };
+        let others = (2..25).map(|tid| thread(tid, ms.saturating_sub(700) / 10));
+        ProgramReading {
+            time_ns: ms * MS,
+            threads: std::iter::once(thread(1, ms)).chain(others).collect(),
+            ..ProgramReading::default()
+        }
+    };
+    let watched = drive(&mut Watch::new(plan(), 0), program);
+    let startup_ns = watched.profile.unwrap().startup_ns;
+    assert!((700 * MS..=830 * MS).contains(&startup_ns), "{startup_ns}");
+}
+
+#[test]
 fn one_thread_is_measured_from_the_landmark_of_an_earlier_probe() {
     let begin = Landmark {
         regions: None,

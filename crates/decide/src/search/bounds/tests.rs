@@ -24,6 +24,8 @@ fn profile(setting: Setting, cpu_util: f64, spin: f64, idle: f64, others: f64) -
         others,
         idle,
         active_threads: setting.threads,
+        busiest: 0.0,
+        critical_threads: 0,
         relative_error: 0.01,
     }
 }
