@@ -162,3 +162,42 @@ impl<C: Columns> Drop for Block<C> {
         unsafe { self.memory.free(self.head.cast(), self.layout) }
     }
 }
+
+/// Executes what a buffer still holds whose process is gone, in memory that outlived it
+/// ([`Memory`](crate::Memory)). How many calls that were; none where the memory holds no buffer of this kind.
+///
+/// Calls of which processing had begun, and not ended, are executed again.
+///
+/// # Safety
+/// A [`Block`] of these columns was made in the memory, or it is zero; nobody else uses it now. The arguments
+/// mean something in this process: they hold no pointers of the one that is gone.
+pub unsafe fn execute_left<C: Execute<T>, T: ?Sized>(
+    memory: NonNull<u8>,
+    bytes: usize,
+    target: &T,
+) -> u32 {
+    if bytes < size_of::<Head>() {
+        return 0;
+    }
+    // SAFETY: a head is of atomics, and there is room for one.
+    let head = unsafe { memory.cast::<Head>().as_ref() };
+    let capacity = head.capacity.load(Ordering::Acquire);
+    let before = Layout::new::<Head>();
+    let mut places = Places::measuring(before, capacity as usize);
+    C::place(&mut places);
+    let fits = places.layout().is_some_and(|layout| layout.size() <= bytes);
+    let len = head.len.load(Ordering::Acquire);
+    let done = head.done.load(Ordering::Acquire);
+    if !fits || len > capacity || done >= len {
+        return 0;
+    }
+    // SAFETY: the block has room for them (above); what is below `len` was stored.
+    let executed = unsafe {
+        let columns = C::place(&mut Places::within(memory, before, capacity as usize));
+        let mut next = done;
+        columns.execute(&mut next, len, target);
+        next - done
+    };
+    head.done.store(len, Ordering::Release);
+    executed
+}

@@ -87,8 +87,9 @@ impl<C: Columns> Environment<C> {
             idle: Mutex::new(()),
             became_idle: Condvar::new(),
         });
-        let weak: Weak<Core<C>> = Arc::downgrade(&core);
-        ending::remember(weak);
+        if settings.ends {
+            ending::remember(Arc::downgrade(&core));
+        }
         Environment { core }
     }
 

@@ -83,7 +83,7 @@ mod sync;
 mod work;
 
 pub use account::Report;
-pub use block::Head;
+pub use block::{Head, execute_left};
 pub use capacity::{Capacity, available};
 pub use checkpoint::Checkpoint;
 pub use columns::{Column, Columns, Execute, Places};

@@ -17,6 +17,7 @@ pub struct Settings {
     pub(crate) strategy: Arc<dyn Strategy>,
     pub(crate) capacity: Option<u32>,
     pub(crate) memory: Option<Arc<dyn Memory>>,
+    pub(crate) ends: bool,
 }
 
 impl Default for Settings {
@@ -35,6 +36,7 @@ impl Settings {
                 .and_then(|calls| calls.trim().parse().ok())
                 .filter(|calls| *calls > 0),
             memory: None,
+            ends: true,
         }
     }
 
@@ -49,6 +51,13 @@ impl Settings {
     #[must_use]
     pub fn memory(mut self, memory: impl Memory) -> Settings {
         self.memory = Some(Arc::new(memory));
+        self
+    }
+
+    /// Not finished at the program's end, unless it is dropped before: whoever makes it sees to that.
+    #[must_use]
+    pub fn without_end(mut self) -> Settings {
+        self.ends = false;
         self
     }
 

@@ -86,6 +86,17 @@ impl<C: Columns> Slot<C> {
         }
     }
 
+    /// Whether the next call fills the buffer. Only the owner asks.
+    #[inline(always)]
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        // SAFETY: the owner's, and the block lives until the owner exchanges it.
+        let (head, capacity) = unsafe {
+            let hot = &*self.hot.get();
+            (hot.head.as_ref(), hot.capacity)
+        };
+        head.len.load(Ordering::Relaxed) + 1 >= capacity
+    }
+
     /// Gives the buffer to the strategy, if anything is in it, and goes on with an empty one. Only the
     /// owner calls this.
     #[cold]
@@ -176,6 +187,12 @@ impl<C: Columns> Producer<C> {
     pub unsafe fn append(&self, store: impl FnOnce(C, usize)) {
         // SAFETY: this is the owner; the rest is the caller's promise.
         unsafe { self.slot.append(store) }
+    }
+
+    /// Whether the next call fills the buffer, so that this thread hands it over, or processes it.
+    #[inline(always)]
+    pub fn is_nearly_full(&self) -> bool {
+        self.slot.is_nearly_full()
     }
 
     /// Submits the buffer now, however full it is, and goes on with an empty one. What happens to it is the
