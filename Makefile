@@ -15,11 +15,11 @@ setup:
 	scripts/setup --build
 
 build: setup
-	$(CARGO) build --release --locked -p corewise -p corewise-shim
+	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks
 
 demo:
 	scripts/setup
-	$(CARGO) build --release --locked -p corewise -p corewise-shim
+	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks
 	scripts/demo
 
 test: lint unit
@@ -30,9 +30,9 @@ lint: setup
 	$(CARGO) test --locked -p corewise-lab --test dependencies
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
-# The preloaded library: its tests need it, and cargo does not build it for them.
+# The preloaded libraries: their tests need them, and cargo does not build them for them.
 unit: setup
-	$(CARGO) build --locked -p corewise-shim
+	$(CARGO) build --locked -p corewise-shim -p corewise-hooks
 	$(CARGO) test --workspace --locked
 
 audit:

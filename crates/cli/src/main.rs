@@ -13,6 +13,7 @@ mod manage;
 mod options;
 mod output;
 mod policy;
+mod profile;
 mod report;
 mod run;
 mod simulate;
@@ -47,6 +48,8 @@ enum Subcommands {
     Manage(manage::ManageArgs),
     /// Try a policy that is a script
     Policy(policy::PolicyArgs),
+    /// Run a program that was compiled for it, and show who called whom and who allocated
+    Profile(profile::ProfileArgs),
     /// Run a scenario on a simulated machine: a policy, programs as data, virtual time
     Simulate(simulate::SimulateArgs),
     /// Say what would be loaded into a program so that it can follow its claim, and why
@@ -61,7 +64,7 @@ enum Subcommands {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let is_run = matches!(cli.command, Subcommands::Run(_));
+    let is_run = matches!(cli.command, Subcommands::Run(_) | Subcommands::Profile(_));
     let result = match cli.command {
         Subcommands::Run(args) => run::run(args),
         Subcommands::Tune(args) => tune::run(args),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Subcommands::Claim(args) => claim::run(args),
         Subcommands::Manage(args) => manage::run(args),
         Subcommands::Policy(args) => policy::run(args),
+        Subcommands::Profile(args) => profile::run(args),
         Subcommands::Simulate(args) => simulate::run(args),
         Subcommands::Adapters(args) => adapters::run(args),
         Subcommands::Machine(args) => machine::run(args),

@@ -120,27 +120,33 @@ impl Plan {
         let Some(shim) = &self.preload else {
             return command;
         };
-        let set = command.environment(environment.clone());
-        let before = |name: &str| {
-            let found = set.iter().find(|(n, _)| n == name);
-            found
-                .map(|(_, value)| value.as_os_str())
-                .unwrap_or_default()
-        };
-        let preload = joined(before("LD_PRELOAD"), shim.as_os_str());
-        let sanitizer = joined(
-            before("ASAN_OPTIONS"),
-            OsStr::new("verify_asan_link_order=0"),
-        );
-        let command = command
-            .env(link.0, link.1)
-            .env("LD_PRELOAD", preload)
-            .env("ASAN_OPTIONS", sanitizer);
+        let command = preload(command, environment, shim).env(link.0, link.1);
         match override_clauses {
             true => command.env(OVERRIDE_VARIABLE, "1"),
             false => command,
         }
     }
+}
+
+/// A command that is about to run, with one more library loaded into it, behind those that its user
+/// preloads.
+#[must_use]
+pub fn preload(command: Command, environment: &Environment, library: &Path) -> Command {
+    let set = command.environment(environment.clone());
+    let before = |name: &str| {
+        let found = set.iter().find(|(n, _)| n == name);
+        found
+            .map(|(_, value)| value.as_os_str())
+            .unwrap_or_default()
+    };
+    let preload = joined(before("LD_PRELOAD"), library.as_os_str());
+    let sanitizer = joined(
+        before("ASAN_OPTIONS"),
+        OsStr::new("verify_asan_link_order=0"),
+    );
+    command
+        .env("LD_PRELOAD", preload)
+        .env("ASAN_OPTIONS", sanitizer)
 }
 
 /// Both of two lists, as the loader and the sanitizers have them.
@@ -153,11 +159,24 @@ fn joined(first: &OsStr, second: &OsStr) -> OsString {
     OsString::from_vec(all)
 }
 
-/// Finds the preloaded library: where the user says, beside the command, or in `../lib/corewise`.
+/// Finds the adapters' library (see [`find_library`]).
 ///
 /// # Errors
 /// Where it was looked for, for people.
 pub fn find_shim(environment: &Environment, command: &Path) -> Result<PathBuf, String> {
+    find_library(SHIM, environment, command)
+}
+
+/// Finds a library that is loaded into programs: where the user says, beside the command, or in
+/// `../lib/corewise`.
+///
+/// # Errors
+/// Where it was looked for, for people.
+pub fn find_library(
+    name: &str,
+    environment: &Environment,
+    command: &Path,
+) -> Result<PathBuf, String> {
     let folders = match environment.get(OsStr::new(FOLDER_VARIABLE)) {
         Some(folder) => vec![PathBuf::from(folder)],
         None => {
@@ -167,12 +186,12 @@ pub fn find_shim(environment: &Environment, command: &Path) -> Result<PathBuf, S
     };
     let found = folders
         .iter()
-        .map(|folder| folder.join(SHIM))
+        .map(|folder| folder.join(name))
         .find(|file| file.is_file());
     let Some(found) = found else {
         let folders: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
         return Err(format!(
-            "{SHIM} is not in {}: install it there, or say with {FOLDER_VARIABLE} where it is",
+            "{name} is not in {}: install it there, or say with {FOLDER_VARIABLE} where it is",
             folders.join(" or ")
         ));
     };
@@ -193,7 +212,7 @@ pub fn find_shim(environment: &Environment, command: &Path) -> Result<PathBuf, S
 }
 
 /// Why loading anything into this program would do harm, or nothing.
-fn harm(detected: &Detected) -> Option<String> {
+pub fn harm(detected: &Detected) -> Option<String> {
     if let Some(architecture) = &detected.foreign {
         return Some(format!("it is built for {architecture}"));
     }

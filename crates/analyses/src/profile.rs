@@ -1,0 +1,130 @@
+//! The blueprint profiler (the paper's Figures 2 and 4): for each function its callees with counts, and the
+//! allocations while it was the innermost one.
+//!
+//! [`Profile`] is the analysis. Sequentially, each call of a program is an operation on the tables that all
+//! threads share. Deferred, the same calls come in buffers, and [`Coalesced`] counts those of a buffer
+//! together before it goes to the tables (the paper's hooks, section 3).
+
+use crate::table::Tables;
+use corewise_defer::{Pending, Process, deferred};
+use std::cell::{Cell, RefCell};
+
+/// What a program does that is profiled. Functions are addresses; 0 is outside of all.
+#[deferred]
+pub trait Calls {
+    /// A function was called.
+    fn call(&self, caller: u64, callee: u64);
+    /// Memory was allocated.
+    fn allocated(&self, function: u64, bytes: u64);
+}
+
+/// The profile of one program, in its tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile<'a>(pub Tables<'a>);
+
+impl Calls for Profile<'_> {
+    #[inline]
+    fn call(&self, caller: u64, callee: u64) {
+        self.0.call(caller, callee, 1);
+    }
+
+    #[inline]
+    fn allocated(&self, function: u64, bytes: u64) {
+        self.0.allocated(function, 1, bytes);
+    }
+}
+
+/// The same for deferred calls: those of one buffer are counted together first.
+#[derive(Clone, Copy, Debug)]
+pub struct Coalesced(pub Profile<'static>);
+
+impl Process<CallsBuffer> for Coalesced {
+    fn process(&self, calls: &mut Pending<'_, CallsBuffer>) {
+        let recent = Recent::new(self.0.0);
+        calls.execute(&recent);
+        recent.merge();
+    }
+}
+
+/// Pairs that are counted apart from the tables. A power of two: 12 KiB stay in the nearest cache.
+const PAIRS: usize = 512;
+/// Functions whose allocations are.
+const ALLOCATORS: usize = 64;
+
+/// The counts of one buffer, as far as they fit: a pair that comes where another is sends that one to the
+/// tables.
+struct Recent<'a> {
+    tables: Tables<'a>,
+    pairs: [Cell<Counted>; PAIRS],
+    allocators: RefCell<[(u64, u64, u64); ALLOCATORS]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    caller: u64,
+    callee: u64,
+    calls: u64,
+}
+
+impl<'a> Recent<'a> {
+    fn new(tables: Tables<'a>) -> Recent<'a> {
+        Recent {
+            tables,
+            pairs: std::array::from_fn(|_| Cell::default()),
+            allocators: RefCell::new([(0, 0, 0); ALLOCATORS]),
+        }
+    }
+
+    fn merge(&self) {
+        for counted in &self.pairs {
+            self.flush(counted.get());
+        }
+        for (function, count, bytes) in *self.allocators.borrow() {
+            if count > 0 {
+                self.tables.allocated(function, count, bytes);
+            }
+        }
+    }
+
+    fn flush(&self, counted: Counted) {
+        if counted.calls > 0 {
+            self.tables
+                .call(counted.caller, counted.callee, counted.calls);
+        }
+    }
+}
+
+fn place(key: u64, of: usize) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % of
+}
+
+impl Calls for Recent<'_> {
+    #[inline]
+    fn call(&self, caller: u64, callee: u64) {
+        let cell = &self.pairs[place(caller.rotate_left(17) ^ callee, PAIRS)];
+        let mut counted = cell.get();
+        if counted.caller != caller || counted.callee != callee {
+            self.flush(counted);
+            counted = Counted {
+                caller,
+                callee,
+                calls: 0,
+            };
+        }
+        counted.calls += 1;
+        cell.set(counted);
+    }
+
+    fn allocated(&self, function: u64, bytes: u64) {
+        let mut allocators = self.allocators.borrow_mut();
+        let entry = &mut allocators[place(function, ALLOCATORS)];
+        if entry.0 != function {
+            if entry.1 > 0 {
+                self.tables.allocated(entry.0, entry.1, entry.2);
+            }
+            *entry = (function, 0, 0);
+        }
+        entry.1 += 1;
+        entry.2 += bytes;
+    }
+}

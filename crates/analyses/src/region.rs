@@ -1,0 +1,502 @@
+//! The shared memory of a profile. The command makes it and hands it down by a variable; each process of
+//! the program maps it, enters its *image* (what it executes), and takes memory for tables and buffers. The
+//! command reads it when the program is gone.
+//!
+//! It is a memory file of the command's: nothing is left behind when the command dies, no full disk can
+//! stop it, and memory is reserved before it is touched, so that a program never gets SIGBUS. It only grows:
+//! pieces are taken from its end.
+//!
+//! **Why it is sound.** Every piece is zero when it is taken, belongs to one image, and is only ever used
+//! as what it was taken for: atomics, and bytes that are written before an offset to them is published with
+//! release ordering. Mappings last until the process ends. What a hostile program writes there can make a
+//! profile wrong; readers check every offset against the region's size before they follow it.
+#![allow(unsafe_code, reason = "shared memory; see the module's head")]
+
+use crate::table::{Edge, Function, Tables};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::alloc::Layout;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The variable that leads a program's processes to the region.
+pub const VARIABLE: &str = "COREWISE_PROFILE";
+/// "corewise" and the version of what follows.
+const MAGIC: u64 = 0x6377_7072_6f66_0001;
+/// Address space; memory is only taken as it is used.
+const BYTES: usize = 1 << 32;
+/// Images that can be told apart.
+const IMAGES: usize = 512;
+/// Memory is reserved in steps of this.
+const STEP: u64 = 1 << 20;
+
+/// How the calls of a program are processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Manner {
+    /// Deferred, with the strategy `Adaptive`.
+    Adaptive = 0,
+    /// Deferred, with the strategy `Synchronous`.
+    Synchronous = 1,
+    /// Deferred, with the strategy `Pool`.
+    Pool = 2,
+    /// Deferred, with the strategy `Pool` at the lowest priority.
+    LowestPool = 3,
+    /// Not deferred: the analysis runs at each call.
+    Sequential = 4,
+    /// The hooks keep the stack of calls, and record nothing: what the instrumentation alone costs.
+    Nothing = 5,
+}
+
+impl Manner {
+    /// All, with the names that people use.
+    pub const ALL: [(&'static str, Manner); 6] = [
+        ("adaptive", Manner::Adaptive),
+        ("synchronous", Manner::Synchronous),
+        ("pool", Manner::Pool),
+        ("pool-lowest", Manner::LowestPool),
+        ("sequential", Manner::Sequential),
+        ("nothing", Manner::Nothing),
+    ];
+
+    fn of(number: u32) -> Manner {
+        let known = Manner::ALL.iter().map(|(_, manner)| *manner);
+        known
+            .into_iter()
+            .find(|manner| *manner as u32 == number)
+            .unwrap_or(Manner::Adaptive)
+    }
+}
+
+/// What is wanted of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// How calls are processed.
+    pub manner: Manner,
+    /// Calls in a buffer; 0: found while running.
+    pub capacity: u32,
+    /// Buffers in the queue; 0: the strategy's own number.
+    pub queue: u32,
+    /// Consumers of a pool; 0: one for each CPU.
+    pub threads: u32,
+    /// Functions that each program's table has room for; rounded up to a power of two.
+    pub functions: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Wanted {
+            manner: Manner::Adaptive,
+            capacity: 0,
+            queue: 0,
+            threads: 0,
+            functions: 1 << 15,
+        }
+    }
+}
+
+#[repr(C)]
+struct Head {
+    magic: AtomicU64,
+    wanted: [AtomicU32; 5],
+    /// How many images were entered.
+    images: AtomicU32,
+    /// Where the next piece begins.
+    next: AtomicU64,
+    /// Up to where memory is reserved.
+    reserved: AtomicU64,
+    /// The newest buffer.
+    buffers: AtomicU64,
+    entered: [Image; IMAGES],
+}
+
+/// What a process executes: entered anew after each `exec`; forked children share their parent's.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Image {
+    /// The process that entered it.
+    pub pid: AtomicU32,
+    functions: AtomicU32,
+    /// Where the tables are; 0: none yet.
+    tables: AtomicU64,
+    /// The newest module.
+    modules: AtomicU64,
+    /// Calls and allocations that the tables had no room for.
+    pub lost: AtomicU64,
+    /// Calls in signal handlers that came in the middle of a hook.
+    pub interrupted: AtomicU64,
+    /// Buffers processed by producers, consumers and waiters; time that producers helped, and waited, in
+    /// ns; the most memory of buffers, in bytes: of the processes that ended in order.
+    pub account: [AtomicU64; 6],
+}
+
+/// A file that is mapped into a process, as it was entered.
+#[repr(C)]
+struct ModuleHead {
+    next: u64,
+    bias: u64,
+    start: u64,
+    end: u64,
+    path_bytes: u64,
+}
+
+/// What stands before a buffer.
+#[repr(C, align(64))]
+struct BufferHead {
+    next: u64,
+    bytes: u64,
+    image: u32,
+}
+
+/// A mapped region.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    file: OwnedFd,
+    ours: bool,
+}
+
+// SAFETY: shared memory of atomics; see the module's head.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// What the system said: no memory, no address space, or too many open files.
+    pub fn create(wanted: Wanted) -> std::io::Result<Region> {
+        let file = rustix::fs::memfd_create("corewise-profile", MemfdFlags::CLOEXEC)?;
+        rustix::fs::ftruncate(&file, BYTES as u64)?;
+        let first = (size_of::<Head>() as u64).next_multiple_of(STEP);
+        rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, first)?;
+        let region = Region::map(file, true)?;
+        let head = region.head();
+        let Wanted {
+            manner,
+            capacity,
+            queue,
+            threads,
+            functions,
+        } = wanted;
+        let all = [manner as u32, capacity, queue, threads, functions];
+        for (field, value) in head.wanted.iter().zip(all) {
+            field.store(value, Ordering::Relaxed);
+        }
+        let used = (size_of::<Head>() as u64).next_multiple_of(64);
+        head.next.store(used, Ordering::Relaxed);
+        head.reserved.store(first, Ordering::Relaxed);
+        head.magic.store(MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// The variable, and its value, that leads a program to it.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn variable(&self) -> std::io::Result<(&'static str, String)> {
+        let status = rustix::fs::fstat(&self.file)?;
+        let (pid, file) = (std::process::id(), self.file.as_raw_fd());
+        Ok((VARIABLE, format!("{pid}:{file}:{}", status.st_ino)))
+    }
+
+    /// Maps the one that the value of the variable leads to. `None`: it is not there (any longer), or not
+    /// ours to use.
+    pub fn open(value: &str) -> Option<Region> {
+        let mut numbers = value.split(':').map(str::parse::<u64>);
+        let mut number = || numbers.next()?.ok();
+        let (pid, file, inode) = (number()?, number()?, number()?);
+        let path = format!("/proc/{pid}/fd/{file}");
+        let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let status = rustix::fs::fstat(&file).ok()?;
+        if status.st_ino != inode || status.st_size != BYTES as i64 {
+            return None;
+        }
+        let region = Region::map(file, false).ok()?;
+        (region.head().magic.load(Ordering::Acquire) == MAGIC).then_some(region)
+    }
+
+    fn map(file: OwnedFd, ours: bool) -> rustix::io::Result<Region> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping of a file of this size, where the kernel likes.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, flags, &file, 0)? };
+        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
+        Ok(Region { base, file, ours })
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: the region begins with it; it is of atomics.
+        unsafe { self.base.cast::<Head>().as_ref() }
+    }
+
+    /// What is wanted.
+    pub fn wanted(&self) -> Wanted {
+        let [manner, capacity, queue, threads, functions] = self
+            .head()
+            .wanted
+            .each_ref()
+            .map(|f| f.load(Ordering::Relaxed));
+        Wanted {
+            manner: Manner::of(manner),
+            capacity,
+            queue,
+            threads,
+            functions,
+        }
+    }
+
+    /// Takes zeroed memory from the end, aligned to 64 bytes. `None`: there is none left.
+    fn take(&self, bytes: usize) -> Option<u64> {
+        let head = self.head();
+        let bytes = (bytes as u64).next_multiple_of(64);
+        let mut at = head.next.load(Ordering::Relaxed);
+        loop {
+            let end = at.checked_add(bytes).filter(|end| *end <= BYTES as u64)?;
+            match head
+                .next
+                .compare_exchange_weak(at, end, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => break,
+                Err(now) => at = now,
+            }
+        }
+        let end = at + bytes;
+        let reserved = head.reserved.load(Ordering::Acquire);
+        if end > reserved {
+            // Others may reserve the same at once, which does no harm.
+            let to = end.next_multiple_of(STEP).min(BYTES as u64);
+            let from = reserved.min(at);
+            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, to - from).ok()?;
+            head.reserved.fetch_max(to, Ordering::AcqRel);
+        }
+        Some(at)
+    }
+
+    /// A structure or array at an offset; `None`: it would not be within the region.
+    fn at<T>(&self, offset: u64, count: usize) -> Option<NonNull<T>> {
+        let bytes = size_of::<T>().checked_mul(count)? as u64;
+        let end = offset.checked_add(bytes)?;
+        let aligned = offset.is_multiple_of(align_of::<T>() as u64);
+        if offset == 0 || !aligned || end > self.head().next.load(Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: within the mapping.
+        Some(unsafe { self.base.add(offset as usize) }.cast())
+    }
+
+    /// Enters an image of this process, with tables of its own. `None`: there is no room.
+    pub fn enter(&self) -> Option<Entered<'_>> {
+        let head = self.head();
+        let functions = head.wanted[4].load(Ordering::Relaxed);
+        let functions = functions.clamp(64, 1 << 22).next_power_of_two();
+        let tables = self.take(tables_bytes(functions as usize))?;
+        let index = head.images.fetch_add(1, Ordering::AcqRel) as usize;
+        let image = head.entered.get(index)?;
+        image.functions.store(functions, Ordering::Relaxed);
+        image.pid.store(std::process::id(), Ordering::Relaxed);
+        image.tables.store(tables, Ordering::Release);
+        Some(Entered {
+            region: self,
+            image,
+            index: index as u32,
+        })
+    }
+
+    /// All images that were entered.
+    pub fn images(&self) -> impl Iterator<Item = Entered<'_>> {
+        let head = self.head();
+        let count = (head.images.load(Ordering::Acquire) as usize).min(IMAGES);
+        let entered = (0_u32..).zip(&head.entered[..count]);
+        entered.map(|(index, image)| Entered {
+            region: self,
+            image,
+            index,
+        })
+    }
+
+    /// Images for which there was no room.
+    pub fn images_lost(&self) -> u32 {
+        let count = self.head().images.load(Ordering::Relaxed);
+        count.saturating_sub(IMAGES as u32)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // In a program it stays: its threads may be in the middle of anything.
+        if self.ours {
+            // SAFETY: the whole mapping; what borrowed from it is gone.
+            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), BYTES) };
+        }
+    }
+}
+
+fn edges_of(functions: usize) -> usize {
+    functions * 4
+}
+
+fn tables_bytes(functions: usize) -> usize {
+    functions * size_of::<Function>() + edges_of(functions) * size_of::<Edge>()
+}
+
+/// A module: a file that is mapped into a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// What is added to the addresses that the file's symbols have.
+    pub bias: u64,
+    /// Its first address.
+    pub start: u64,
+    /// Behind its last address.
+    pub end: u64,
+    /// The file; empty: the program itself, where its name is not known.
+    pub path: Vec<u8>,
+}
+
+/// An image in its region.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered<'a> {
+    region: &'a Region,
+    /// Its counters.
+    pub image: &'a Image,
+    /// Its number.
+    pub index: u32,
+}
+
+impl<'a> Entered<'a> {
+    /// Its tables; `None`: it has none (yet).
+    pub fn tables(&self) -> Option<Tables<'a>> {
+        let offset = self.image.tables.load(Ordering::Acquire);
+        let functions = self.image.functions.load(Ordering::Relaxed) as usize;
+        if !functions.is_power_of_two() {
+            return None;
+        }
+        let table = self.region.at::<Function>(offset, functions)?;
+        let behind = offset + (functions * size_of::<Function>()) as u64;
+        let edges = self.region.at::<Edge>(behind, edges_of(functions))?;
+        // SAFETY: both are within the mapping, which lasts as long as the region is borrowed; they are of
+        // atomics, of which every value is one.
+        let (functions, edges) = unsafe {
+            (
+                std::slice::from_raw_parts(table.as_ptr(), functions),
+                std::slice::from_raw_parts(edges.as_ptr(), edges_of(functions)),
+            )
+        };
+        Some(Tables {
+            functions,
+            edges,
+            lost: &self.image.lost,
+        })
+    }
+
+    /// Enters a module. False: there is no room.
+    pub fn add_module(&self, module: &Module) -> bool {
+        let bytes = size_of::<ModuleHead>() + module.path.len();
+        let Some(offset) = self.region.take(bytes) else {
+            return false;
+        };
+        let Some(at) = self.region.at::<u8>(offset, bytes) else {
+            return false;
+        };
+        let newest = &self.image.modules;
+        let mut next = newest.load(Ordering::Relaxed);
+        loop {
+            let head = ModuleHead {
+                next,
+                bias: module.bias,
+                start: module.start,
+                end: module.end,
+                path_bytes: module.path.len() as u64,
+            };
+            // SAFETY: a piece that was just taken, and that nobody knows yet.
+            unsafe {
+                at.cast::<ModuleHead>().write(head);
+                let path = at.add(size_of::<ModuleHead>()).as_ptr();
+                path.copy_from_nonoverlapping(module.path.as_ptr(), module.path.len());
+            }
+            match newest.compare_exchange(next, offset, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// Its modules, the newest first.
+    pub fn modules(&self) -> Vec<Module> {
+        let mut modules = Vec::new();
+        let mut offset = self.image.modules.load(Ordering::Acquire);
+        // More than any program has; a list that a program has bent into a circle ends, too.
+        while offset != 0 && modules.len() < 100_000 {
+            let Some(head) = self.region.at::<ModuleHead>(offset, 1) else {
+                break;
+            };
+            // SAFETY: within the mapping, aligned, and of plain numbers.
+            let head = unsafe { head.read() };
+            let path_at = offset + size_of::<ModuleHead>() as u64;
+            let path_bytes = usize::try_from(head.path_bytes).unwrap_or(usize::MAX);
+            let Some(path) = self.region.at::<u8>(path_at, path_bytes) else {
+                break;
+            };
+            // SAFETY: within the mapping; bytes.
+            let path = unsafe { std::slice::from_raw_parts(path.as_ptr(), path_bytes) }.to_vec();
+            modules.push(Module {
+                bias: head.bias,
+                start: head.start,
+                end: head.end,
+                path,
+            });
+            offset = head.next;
+        }
+        modules
+    }
+
+    /// Takes memory for a buffer, which shows in [`Entered::buffers`] from then on.
+    pub fn take_buffer(&self, layout: Layout) -> Option<NonNull<u8>> {
+        if layout.align() > 64 {
+            return None;
+        }
+        let bytes = size_of::<BufferHead>() + layout.size();
+        let offset = self.region.take(bytes)?;
+        let at = self.region.at::<BufferHead>(offset, 1)?;
+        let newest = &self.region.head().buffers;
+        let mut next = newest.load(Ordering::Relaxed);
+        loop {
+            let head = BufferHead {
+                next,
+                bytes: layout.size() as u64,
+                image: self.index,
+            };
+            // SAFETY: a piece that was just taken, and that nobody knows yet.
+            unsafe { at.write(head) };
+            match newest.compare_exchange(next, offset, Ordering::Release, Ordering::Relaxed) {
+                // SAFETY: the piece goes on behind its head.
+                Ok(_) => return Some(unsafe { at.add(1) }.cast()),
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// The memory of its buffers, as addresses and sizes.
+    pub fn buffers(&self) -> Vec<(NonNull<u8>, usize)> {
+        let mut found = Vec::new();
+        let mut offset = self.region.head().buffers.load(Ordering::Acquire);
+        for _ in 0..10_000_000 {
+            let Some(head) = self.region.at::<BufferHead>(offset, 1) else {
+                break;
+            };
+            // SAFETY: within the mapping, aligned, and of plain numbers.
+            let BufferHead { next, bytes, image } = unsafe { head.read() };
+            let behind = offset + size_of::<BufferHead>() as u64;
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let memory = self.region.at::<u8>(behind, bytes);
+            if let (true, Some(memory)) = (image == self.index, memory) {
+                found.push((memory, bytes));
+            }
+            offset = next;
+        }
+        found
+    }
+}

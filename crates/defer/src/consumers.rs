@@ -1,0 +1,270 @@
+//! Threads that do nothing but process buffers, and the two strategies that have them.
+//!
+//! The threads start with the first buffer, have all signals blocked (the program's signals are for the
+//! program's threads), and end with their strategy, when the queue is empty.
+#![allow(
+    unsafe_code,
+    reason = "signal masks and scheduling of our own threads: system calls on plain data"
+)]
+
+use crate::capacity::{Capacity, available};
+use crate::queue::Queue;
+use crate::strategy::{Spent, Strategy, run_here};
+use crate::sync::lock;
+use crate::work::{By, Work};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A consumer beyond the capacity looks again so often.
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// Buffers that may wait in the queue of an adaptive strategy: few, so that memory stays small and warm
+/// (the paper's Tables 1 and 2: with large buffers, short queues are best).
+const ADAPTIVE_QUEUE: usize = 16;
+
+struct Consumers {
+    shared: Arc<Shared>,
+    most: u32,
+    idle_priority: bool,
+    /// Started with the first buffer.
+    threads: OnceLock<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+struct Shared {
+    queue: Queue<Work>,
+    capacity: Arc<dyn Capacity>,
+}
+
+impl Consumers {
+    fn new(most: u32, queue: usize, idle_priority: bool, capacity: Arc<dyn Capacity>) -> Consumers {
+        Consumers {
+            shared: Arc::new(Shared {
+                queue: Queue::new(queue),
+                capacity,
+            }),
+            most,
+            idle_priority,
+            threads: OnceLock::new(),
+        }
+    }
+
+    /// The queue, and how many threads there are to take from it: fewer than wanted, or none, where the
+    /// system allows no more.
+    fn ready(&self) -> (&Queue<Work>, usize) {
+        let threads = self.threads.get_or_init(|| Mutex::new(self.start()));
+        (&self.shared.queue, lock(threads).len())
+    }
+
+    fn start(&self) -> Vec<JoinHandle<()>> {
+        let _masked = AllSignalsBlocked::now();
+        let start = |index| {
+            let shared = Arc::clone(&self.shared);
+            let idle_priority = self.idle_priority;
+            std::thread::Builder::new()
+                .name(format!("corewise-{index}"))
+                .stack_size(1 << 20)
+                .spawn(move || {
+                    if idle_priority {
+                        lowest_priority();
+                    }
+                    consume(&shared, index);
+                })
+        };
+        (0..self.most)
+            .map_while(|index| start(index).ok())
+            .collect()
+    }
+
+    fn help(&self) -> bool {
+        match self.shared.queue.try_pop() {
+            Some(work) => {
+                work.run(By::Waiter);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Drop for Consumers {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        let Some(threads) = self.threads.get() else {
+            return;
+        };
+        let this = std::thread::current().id();
+        for thread in lock(threads).drain(..) {
+            // The last buffer of an environment may be the last thing that holds its strategy.
+            if thread.thread().id() != this {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+fn consume(shared: &Shared, index: u32) {
+    loop {
+        // The first one always runs: producers may wait for room.
+        while index > 0 && index >= shared.capacity.threads() && !shared.queue.is_closed() {
+            std::thread::sleep(LOOKS);
+        }
+        match shared.queue.pop() {
+            Some(work) => work.run(By::Consumer),
+            None => return,
+        }
+    }
+}
+
+/// Linux's lowest: runs where nothing else wants the CPU. Where that is not allowed, the thread runs as it
+/// is.
+fn lowest_priority() {
+    // SAFETY: a plain structure, and a system call on the calling thread.
+    unsafe {
+        let parameters: libc::sched_param = std::mem::zeroed();
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
+    }
+}
+
+/// Blocks every signal of this thread, so that the threads that it starts meanwhile have none.
+struct AllSignalsBlocked(libc::sigset_t);
+
+impl AllSignalsBlocked {
+    fn now() -> AllSignalsBlocked {
+        // SAFETY: plain sets, initialised by the calls that get them.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut before: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&raw mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+            AllSignalsBlocked(before)
+        }
+    }
+}
+
+impl Drop for AllSignalsBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
+        }
+    }
+}
+
+/// A fixed number of threads processes all buffers; producers wait where the queue is full (section 4.2).
+///
+/// Choose it where producers must never process anything themselves. Where they keep all CPUs busy, it only
+/// takes CPUs from them.
+pub struct Pool(Consumers);
+
+impl Pool {
+    /// `threads` consumers at the priority of the program (at least one), and a queue of at most `queue`
+    /// buffers (at least one).
+    pub fn new(threads: u32, queue: usize) -> Pool {
+        let threads = threads.max(1);
+        Pool(Consumers::new(threads, queue, false, Arc::new(threads)))
+    }
+
+    /// The same with consumers at the lowest priority: the paper's control (section 5.3).
+    pub fn at_lowest_priority(threads: u32, queue: usize) -> Pool {
+        let threads = threads.max(1);
+        Pool(Consumers::new(threads, queue, true, Arc::new(threads)))
+    }
+}
+
+impl Strategy for Pool {
+    fn submit(&self, work: Work) -> Spent {
+        let (queue, threads) = self.0.ready();
+        if threads == 0 {
+            return run_here(work);
+        }
+        let Err(work) = queue.try_push(work) else {
+            return Spent::default();
+        };
+        let began = Instant::now();
+        let pushed = queue.push(work);
+        let waiting = began.elapsed();
+        match pushed {
+            Ok(()) => Spent {
+                waiting,
+                ..Spent::default()
+            },
+            Err(work) => Spent {
+                waiting,
+                ..run_here(work)
+            },
+        }
+    }
+
+    fn help(&self) -> bool {
+        self.0.help()
+    }
+
+    fn queued(&self) -> usize {
+        self.0.shared.queue.len()
+    }
+}
+
+/// Consumers at the lowest priority, one for each CPU, take buffers where CPUs are free; where the queue is
+/// full, nobody kept up, and the producer processes its buffer itself. It never waits (section 4.3).
+///
+/// The default. Buffers of one thread are often processed out of order.
+pub struct Adaptive(Consumers);
+
+impl Adaptive {
+    /// Consumers as many as CPUs may be used, and a short queue.
+    pub fn new() -> Adaptive {
+        Adaptive::with_queue(ADAPTIVE_QUEUE)
+    }
+
+    /// The same with a queue of at most `queue` buffers (at least one).
+    pub fn with_queue(queue: usize) -> Adaptive {
+        let cpus = available();
+        Adaptive(Consumers::new(cpus, queue, true, Arc::new(cpus)))
+    }
+
+    /// Consumers follow a capacity that may change while they run, up to one for each CPU. At least one
+    /// runs.
+    pub fn following(capacity: impl Capacity, queue: usize) -> Adaptive {
+        Adaptive(Consumers::new(available(), queue, true, Arc::new(capacity)))
+    }
+}
+
+impl Default for Adaptive {
+    fn default() -> Self {
+        Adaptive::new()
+    }
+}
+
+impl Strategy for Adaptive {
+    fn submit(&self, work: Work) -> Spent {
+        let (queue, threads) = self.0.ready();
+        if threads == 0 {
+            return run_here(work);
+        }
+        match queue.try_push(work) {
+            Ok(()) => Spent::default(),
+            Err(work) => run_here(work),
+        }
+    }
+
+    fn help(&self) -> bool {
+        self.0.help()
+    }
+
+    fn queued(&self) -> usize {
+        self.0.shared.queue.len()
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pool").field(&self.0.most).finish()
+    }
+}
+
+impl std::fmt::Debug for Adaptive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Adaptive").field(&self.0.most).finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! How far the calls of one thread are processed, although its buffers are processed in any order.
+
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, lock, wait};
+use std::collections::BTreeSet;
+
+/// What is processed of one thread's buffers. They are counted from 1.
+pub(crate) struct Progress {
+    /// Every buffer up to this one is processed.
+    through: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Processed buffers after `through`.
+    beyond: BTreeSet<u64>,
+    waiters: usize,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Progress {
+        Progress {
+            through: AtomicU64::new(0),
+            state: Mutex::new(State::default()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// This buffer is processed, or was thrown away: in any case nobody has to wait for it any longer.
+    pub(crate) fn finished(&self, buffer: u64) {
+        let mut state = lock(&self.state);
+        state.beyond.insert(buffer);
+        let mut through = self.through.load(Ordering::Relaxed);
+        while state.beyond.remove(&(through + 1)) {
+            through += 1;
+        }
+        self.through.store(through, Ordering::Release);
+        if state.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether every buffer up to this one is processed.
+    pub(crate) fn is_past(&self, buffer: u64) -> bool {
+        self.through.load(Ordering::Acquire) >= buffer
+    }
+
+    /// Sleeps until every buffer up to this one is processed.
+    pub(crate) fn wait(&self, buffer: u64) {
+        let mut state = lock(&self.state);
+        state.waiters += 1;
+        while !self.is_past(buffer) {
+            state = wait(&self.changed, state);
+        }
+        state.waiters -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_past_only_when_every_earlier_one_is() {
+        let progress = Progress::new();
+        assert!(progress.is_past(0), "nothing is before it");
+        progress.finished(3);
+        progress.finished(2);
+        assert!(!progress.is_past(1) && !progress.is_past(2));
+        progress.finished(1);
+        assert!(progress.is_past(3) && !progress.is_past(4));
+    }
+}
