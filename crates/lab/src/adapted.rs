@@ -7,6 +7,7 @@ pub mod cost;
 pub mod follow;
 pub mod live;
 pub mod same_result;
+pub mod share;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -127,6 +127,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: adapted::co_run::run,
     },
     Experiment {
+        name: "share",
+        about: "what Linux gives a busy thread of a session of its own, beside real programs of another",
+        run: adapted::share::run,
+    },
+    Experiment {
         name: "gang-pairs",
         about: "copies of programs whose threads need each other, by turns, against plain Linux and bin packing",
         run: gang::pairs::run,
