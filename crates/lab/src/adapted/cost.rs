@@ -8,8 +8,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::adapted::{Led, compiled, compiled_on_onetbb};
+use crate::corewise::Corewise;
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::load::allowed_cpus;
+use crate::manage::stage::Manager;
 use crate::measure::Job;
 use crate::stats::{estimate, median};
 
@@ -23,7 +25,8 @@ const TASKS: u32 = 6_000_000;
 const STARTS: u32 = 100;
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Runs the experiment; `--only tasks` measures only oneTBB's, `--only others` all but those.
+/// Runs the experiment; `--only tasks` measures only oneTBB's, `--only run` what `corewise run` adds to a start,
+/// `--only others` the rest.
 ///
 /// # Errors
 /// If a program cannot be compiled, or fails.
@@ -38,9 +41,12 @@ pub fn run(context: &Context) -> Result<Report> {
         "everything in the lab's session, the machine otherwise idle",
     );
     let folder = tempfile::tempdir()?;
-    let parts = context.pick(&["tasks", "others"]);
+    let parts = context.pick(&["tasks", "run", "others"]);
     if parts.contains(&"tasks") {
         tasks(context, folder.path(), &mut report)?;
+    }
+    if parts.contains(&"run") {
+        starts_of_run(context, &mut report)?;
     }
     if parts.contains(&"others") {
         differences(context, folder.path(), &mut report)?;
@@ -77,6 +83,37 @@ fn tasks(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
         let name =
             format!("oneTBB's tasks of {of} a second, over those without the adapter (at least)");
         report.bars.push(Bar::at_least(name, ratio.median, 0.99));
+    }
+    report.tables.push(table);
+    Ok(())
+}
+
+/// What `corewise run` adds to the time of a program that ends at once: `true`, and an interpreter into which the
+/// adapters are loaded.
+fn starts_of_run(context: &Context, report: &mut Report) -> Result<()> {
+    let manager = Manager::start(context, "balanced")?;
+    let corewise = Corewise::new(context)?;
+    let python = context.python()?.to_string_lossy().into_owned();
+    let mut table = Table::new(
+        "what `corewise run --as-is` adds",
+        &["to", "median", "unit"],
+    );
+    for (name, words) in [
+        ("true", vec!["true"]),
+        ("python", vec![python.as_str(), "-c", "pass"]),
+    ] {
+        let plain = Job::new(words);
+        let managed = corewise
+            .job(&["run", "--quiet", "--as-is"], &plain)
+            .with("COREWISE_RUNTIME_DIR", manager.folder().to_string_lossy());
+        let mut added = Vec::new();
+        for round in 0..context.rounds(31, 5) {
+            let [with, without] = pair(round, &managed, &plain, wall)?;
+            added.push((with - without) * 1e3);
+        }
+        let cells = [name.to_owned(), number(median(&added)), "ms".to_owned()];
+        table.row(cells);
+        report.figure(format!("run_{name}_ms"), median(&added));
     }
     report.tables.push(table);
     Ok(())
