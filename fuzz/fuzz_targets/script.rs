@@ -38,6 +38,7 @@ fn readings(time_ns: u64) -> Input {
             cpus: (0..4).map(cpu).collect(),
             runnable: Some(3),
             pressure_ns: None,
+            ..MachineReading::default()
         },
         programs: vec![ProgramUse {
             program: ProgramId(1),

@@ -313,5 +313,8 @@ fn acted(action: &Action) -> String {
         Action::Slice { program, slice_ns } => {
             format!("{program}: slices of {} us", slice_ns / 1_000)
         }
+        Action::Prefetchers { on } => {
+            format!("prefetchers {}", if *on { "on" } else { "off" })
+        }
     }
 }

@@ -339,7 +339,8 @@ impl GlobalManager {
                 })
             }
             Order::Act { action, reason } => {
-                let known = self.status.programs.contains_key(&action.program());
+                let of = action.program();
+                let known = of.is_none_or(|of| self.status.programs.contains_key(&of));
                 known.then_some(Output::Act { action, reason })
             }
             Order::Note(text) => Some(Output::Note(text)),

@@ -12,18 +12,28 @@ use memory::Memory;
 
 pub mod automax;
 pub mod balanced;
+pub mod broken_screw;
 pub mod choose;
 pub mod fcfs;
 pub mod memory;
 pub mod observe;
 mod plan;
+pub mod prefetch;
 mod recent;
 #[cfg(feature = "scripts")]
 pub mod script;
 pub mod source;
 
 /// The names of the built-in policies, the default first.
-pub const NAMES: [&str; 5] = ["balanced", "automax", "automax-paper", "fcfs", "observe"];
+pub const NAMES: [&str; 7] = [
+    "balanced",
+    "automax",
+    "automax-paper",
+    "fcfs",
+    "broken-screw",
+    "prefetch",
+    "observe",
+];
 
 /// The built-in policy of this name, if there is one.
 pub fn built_in(name: &str) -> Option<Box<dyn Policy>> {
@@ -32,6 +42,8 @@ pub fn built_in(name: &str) -> Option<Box<dyn Policy>> {
         "automax" => Box::new(automax::AutoMax::default()),
         "automax-paper" => Box::new(automax::AutoMax::paper()),
         "fcfs" => Box::new(fcfs::Fcfs::default()),
+        "broken-screw" => Box::new(broken_screw::BrokenScrew::default()),
+        "prefetch" => Box::new(prefetch::Prefetch::default()),
         "observe" => Box::new(observe::Observe::default()),
         _ => return None,
     })
@@ -184,6 +196,12 @@ pub trait Policy: Send {
     /// How long until the next readings, in nanoseconds; `None`: none are needed. Asked after every
     /// event. The manager never reads more often than every 10 ms, and not at all without programs.
     fn period_ns(&self, status: &Status) -> Option<u64>;
+
+    /// Whether it decides by temperatures: they are read only where it does, as that costs some microseconds a
+    /// core.
+    fn wants_heat(&self) -> bool {
+        false
+    }
 
     /// What it knows beyond the status: with it, another one made from the same source goes on as this
     /// one would have ([`Source::remake`](source::Source::remake)). A policy that decides by event and

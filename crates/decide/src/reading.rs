@@ -98,6 +98,19 @@ impl MachineReading {
     }
 }
 
+/// How warm a CPU's core is, and what its hardware does about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuHeat {
+    /// The CPU, as Linux numbers it.
+    pub cpu: u32,
+    /// Its core's temperature, in °C.
+    pub celsius: f64,
+    /// From here on the hardware slows the core down (REEact's T1), in °C; where that is known.
+    pub slows_at: Option<f64>,
+    /// From here on the hardware stops the core for a time (REEact's T2), in °C.
+    pub stops_at: Option<f64>,
+}
+
 /// The machine's counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineReading {
@@ -109,4 +122,10 @@ pub struct MachineReading {
     pub runnable: Option<u32>,
     /// Time in which some thread waited for a CPU (pressure stall information), in nanoseconds.
     pub pressure_ns: Option<u64>,
+    /// Instructions that all CPUs have retired together, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<u64>,
+    /// Temperatures; of the CPUs that have a sensor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heat: Vec<CpuHeat>,
 }

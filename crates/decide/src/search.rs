@@ -6,6 +6,7 @@
 //!
 //! - [`bounds`]: the default: asks of each setting how fast it could be at best, and tries only those
 //!   that could still win.
+//! - [`oversubscription`]: whether others are at work, from a static program's times alone.
 //! - [`reinforcer`]: Thread Reinforcer's Fig. 8.
 //! - [`unprobed`]: rules for programs that cannot be probed.
 //! - [`host`]: the loop that has the probes made.
@@ -14,6 +15,7 @@
 pub mod bounds;
 mod fair;
 pub mod host;
+pub mod oversubscription;
 pub mod reinforcer;
 pub mod sweep;
 pub mod unprobed;

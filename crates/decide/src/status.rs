@@ -5,6 +5,7 @@
 //! up to date; policies only read it.
 
 use crate::cpus::CpuSet;
+use crate::reading::CpuHeat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -162,6 +163,9 @@ pub struct Load {
     /// else, and counters that move in ticks have a CPU busy twice in one reading and not at all in the next.
     #[serde(default)]
     pub idle: f64,
+    /// Instructions a second that all CPUs retired together, where they are counted.
+    #[serde(default)]
+    pub instruction_rate: Option<f64>,
 }
 
 impl Load {
@@ -182,6 +186,9 @@ pub struct Status {
     pub machine: Machine,
     /// Its load; `None` before there were two readings.
     pub load: Option<Load>,
+    /// Temperatures at the last reading; of the CPUs that have a sensor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heat: Vec<CpuHeat>,
     /// The programs.
     pub programs: BTreeMap<ProgramId, Program>,
 }

@@ -69,6 +69,11 @@ pub enum Action {
         /// The slice.
         slice_ns: u64,
     },
+    /// The hardware prefetchers of all cores.
+    Prefetchers {
+        /// Whether they are to fetch.
+        on: bool,
+    },
 }
 
 /// What comes in.
@@ -313,20 +318,21 @@ impl Output {
             Output::Grant { program, .. }
             | Output::Tell { program, .. }
             | Output::Turn { program, .. } => Some(*program),
-            Output::Act { action, .. } => Some(action.program()),
+            Output::Act { action, .. } => action.program(),
             Output::Note(_) => None,
         }
     }
 }
 
 impl Action {
-    /// Which program it concerns.
-    pub fn program(&self) -> ProgramId {
+    /// Which program it concerns; `None`: the machine.
+    pub fn program(&self) -> Option<ProgramId> {
         match self {
             Action::Weight { program, .. }
             | Action::Cpuset { program, .. }
             | Action::Freeze { program, .. }
-            | Action::Slice { program, .. } => *program,
+            | Action::Slice { program, .. } => Some(*program),
+            Action::Prefetchers { .. } => None,
         }
     }
 }

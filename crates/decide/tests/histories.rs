@@ -240,6 +240,7 @@ impl History {
                 cpus: (0..16).map(cpu).collect(),
                 runnable,
                 pressure_ns: None,
+                ..MachineReading::default()
             },
             programs,
         })

@@ -7,4 +7,6 @@ mod automax;
 mod balanced;
 #[path = "policies/fcfs.rs"]
 mod fcfs;
+#[path = "policies/hardware.rs"]
+mod hardware;
 mod support;

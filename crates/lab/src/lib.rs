@@ -102,6 +102,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: simulated::reinforcer::search::run,
     },
     Experiment {
+        name: "sim-broken-screw",
+        about: "programs on a simulated quad core with a broken screw: the policy, plain Linux, and the best CPU",
+        run: simulated::reeact::screw::run,
+    },
+    Experiment {
+        name: "sim-automax",
+        about: "a malleable program beside waves of jobs on simulated four cores, against REEact's Figure 5",
+        run: simulated::reeact::automax::run,
+    },
+    Experiment {
+        name: "sim-prefetch",
+        about: "prefetchers switched by policy, always on and always off: time and energy, against REEact's Figure 6",
+        run: simulated::reeact::prefetch::run,
+    },
+    Experiment {
+        name: "sim-oversubscription",
+        about: "where a static program's time rises beside busy threads on simulated eight CPUs, and what is detected",
+        run: simulated::oversubscription::run,
+    },
+    Experiment {
         name: "adapters-cost",
         about: "what adapters cost a program: each parallel region, each piece of a loop, its start",
         run: adapted::cost::run,

@@ -111,6 +111,7 @@ impl HostReader {
             cpus,
             runnable,
             pressure_ns,
+            ..MachineReading::default()
         })
     }
 

@@ -10,6 +10,7 @@ pub mod control;
 pub mod cpu_list;
 pub mod effective;
 pub mod error;
+pub mod heat;
 pub mod host;
 pub mod identity;
 pub mod neighbours;

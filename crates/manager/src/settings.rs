@@ -17,6 +17,10 @@ use std::path::PathBuf;
 /// nanoseconds.
 const SETTLED_NS: u64 = 200_000_000;
 
+/// Why prefetchers are not switched.
+pub(crate) const NO_PREFETCHERS: &str = "prefetchers cannot be switched on this machine: the manager has no control \
+     for them yet (on Intel's it is the MSR 0x1a4, which needs root and the kernel's module msr)";
+
 /// What is set, and the log to undo it. The log is made when something is set for the first time.
 pub(crate) struct Settings<'log> {
     log: &'log OnceCell<UndoLog>,
@@ -82,14 +86,18 @@ impl<'log> Settings<'log> {
         Ok(self.log.get_or_init(|| log))
     }
 
-    /// Sets something for a program of process `pid`. Takes some hundred microseconds where a group
+    /// Sets something for a program, of process `pid`. Takes some hundred microseconds where a group
     /// has to be made.
     ///
     /// # Errors
     /// Why not, for the policy and the journal.
-    pub(crate) fn set(&mut self, pid: i32, action: &Action) -> Result<(), String> {
+    pub(crate) fn set(
+        &mut self,
+        pid: i32,
+        program: ProgramId,
+        action: &Action,
+    ) -> Result<(), String> {
         let process = Process::of(pid).ok_or_else(|| format!("process {pid} has ended"))?;
-        let program = action.program();
         let mut wanted = self.wanted(program);
         match action {
             Action::Slice { slice_ns, .. } => return self.set_slice(program, process, *slice_ns),
@@ -104,6 +112,7 @@ impl<'log> Settings<'log> {
                 );
             }
             Action::Freeze { frozen, .. } => wanted.frozen = Some(*frozen),
+            Action::Prefetchers { .. } => return Err(NO_PREFETCHERS.to_owned()),
         }
         self.set_group(program, process, wanted)
     }

@@ -8,7 +8,7 @@ use crate::machine::MachineWatch;
 use crate::outer::{Outer, Sum};
 use crate::policy::{Changed, PolicyWatch};
 use crate::service::ServiceManager;
-use crate::settings::Settings;
+use crate::settings::{NO_PREFETCHERS, Settings};
 use crate::sys::Signals;
 use crate::waiter::{Waiter, now_ns};
 use crate::{Error, Options, status};
@@ -17,6 +17,7 @@ use corewise_decide::global::GlobalManager;
 use corewise_decide::policy::source::Source;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::{Entry, Happened, Input, Output, World};
+use corewise_machine::heat::HeatReader;
 use corewise_machine::neighbours::scheduling_group;
 use corewise_machine::{HostReader, Root};
 use rustix::event::epoll::EventFlags;
@@ -53,6 +54,8 @@ pub(crate) struct LinuxWorld<'log> {
     pub(crate) paused: Vec<u64>,
     resume_ns: Option<u64>,
     pub(crate) host: HostReader,
+    /// Temperatures, where the policy decides by them.
+    pub(crate) heat: Option<HeatReader>,
     pub(crate) clocks: ProcessClocks,
     pub(crate) machine: MachineWatch,
     /// What bounds what may be used of the machine, if somebody does.
@@ -148,6 +151,7 @@ impl<'log> LinuxWorld<'log> {
             paused: Vec::new(),
             resume_ns: None,
             host: HostReader::open(&Root::system())?,
+            heat: None,
             clocks: ProcessClocks::default(),
             machine: MachineWatch::new(),
             outer: Outer::new(options.system.clone()),
@@ -420,10 +424,12 @@ impl World for LinuxWorld<'_> {
                     .map_err(|error| format!("{program} cannot be asked: {error}"))
             }
             Output::Act { action, .. } => {
-                let program = action.program();
+                let Some(program) = action.program() else {
+                    return Err(NO_PREFETCHERS.to_owned());
+                };
                 let managed = self.programs.get(&program);
                 let pid = managed.ok_or_else(|| format!("{program} has left"))?.pid;
-                self.settings.set(pid, action)
+                self.settings.set(pid, program, action)
             }
             Output::Note(_) => Ok(()),
         }
@@ -436,6 +442,11 @@ impl World for LinuxWorld<'_> {
     fn decided(&mut self, manager: &GlobalManager) {
         let now = std::mem::take(&mut self.afterwards);
         let rule = manager.policy().local_rule();
+        match manager.policy().wants_heat() {
+            true if self.heat.is_none() => self.heat = Some(HeatReader::open(&Root::system())),
+            true => {}
+            false => self.heat = None,
+        }
         for program in now.welcome {
             self.welcome(program, rule);
         }

@@ -11,7 +11,8 @@
 //!   domains SMT, last-level cache, NUMA node and machine (`sched_balance_rq`);
 //! - affinity, the freezer, and pressure (`kernel/sched/psi.c`).
 //!
-//! On top of it: what switches, migrations and wake-ups cost, SMT, memory bandwidth and remote memory.
+//! On top of it: what switches, migrations and wake-ups cost, SMT, memory bandwidth and remote memory,
+//! temperature and what the hardware does about it, power, and prefetchers.
 //!
 //! What is left out: nice values, other scheduling classes, groups within groups, energy and capacity
 //! awareness, core scheduling, automatic NUMA balancing, interrupts, and competition for cache space.
@@ -24,6 +25,7 @@ mod bits;
 mod control;
 mod domains;
 mod group;
+mod heat;
 mod memory;
 mod periodic;
 mod place;
@@ -41,6 +43,7 @@ use bits::Bits;
 use corewise_decide::cpus::CpuSet;
 use domains::Domains;
 use group::Group;
+use heat::Heat;
 use memory::Memory;
 use run::Cpu;
 use std::collections::{BTreeMap, VecDeque};
@@ -75,6 +78,12 @@ pub struct Demand {
     pub memory_share: f64,
     /// What it has to refill after it has moved to another cache.
     pub working_set_bytes: u64,
+    /// What it uses of a CPU's power above the usual, as a part of that; below 0: less. At least -1.
+    pub extra_power: f64,
+    /// How much longer it takes without hardware prefetchers, as a part of its time; below 0: less. Above -1.
+    pub prefetch_gain: f64,
+    /// What prefetching for it uses of a CPU's power, as a part of the usual.
+    pub prefetch_power: f64,
 }
 
 /// Why a thread is blocked.
@@ -151,6 +160,9 @@ pub struct Kernel {
     groups: Vec<Group>,
     domains: Domains,
     memory: Memory,
+    heat: Option<Heat>,
+    /// The hardware prefetchers are on.
+    prefetches: bool,
     /// What each slot of the agenda is for.
     slots: Vec<Slot>,
     processes: BTreeMap<ProcessId, Process>,
@@ -175,6 +187,7 @@ enum Slot {
     Domain(usize),
     Node(usize),
     Period(usize),
+    Heat,
 }
 
 #[derive(Debug, Default)]
@@ -196,6 +209,8 @@ impl Kernel {
             groups: vec![Group::outermost()],
             domains: Domains::of(machine, seed),
             memory: Memory::of(machine),
+            heat: machine.heat.as_ref().map(|heat| Heat::of(heat, cpus)),
+            prefetches: true,
             slots: Vec::new(),
             processes: BTreeMap::new(),
             pending: VecDeque::new(),
@@ -217,6 +232,10 @@ impl Kernel {
         }
         for node in 0..machine.nodes.len() {
             kernel.memory.nodes[node].slot = kernel.add_slot(Slot::Node(node));
+        }
+        if kernel.heat.is_some() {
+            let slot = kernel.add_slot(Slot::Heat);
+            kernel.heat.iter_mut().for_each(|heat| heat.slot = slot);
         }
         kernel
     }
@@ -287,6 +306,7 @@ impl Kernel {
                         Slot::Domain(domain) => self.balance(domain),
                         Slot::Node(node) => self.node_is_due(node),
                         Slot::Period(group) => self.period_is_over(group),
+                        Slot::Heat => self.heat_is_due(),
                     }
                 }
             }

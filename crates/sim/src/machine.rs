@@ -2,11 +2,11 @@
 //! work costs on it.
 //!
 //! It is built from a TOML file that names a topology (hwloc's XML, or hwloc's synthetic notation) and
-//! says what hwloc does not know: bandwidths and costs. Temperature, frequency and energy have their
-//! place beside [`Costs`]; nothing models them yet.
+//! says what hwloc does not know: bandwidths, costs, and what heat does.
 
 mod costs;
 mod error;
+mod heat;
 mod load;
 #[cfg(test)]
 mod tests;
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 pub use costs::Costs;
 pub use error::Error;
+pub use heat::HeatModel;
 
 /// Machines with more CPUs than this are refused.
 pub const MAX_CPUS: u32 = 4096;
@@ -50,6 +51,9 @@ pub struct SimMachine {
     pub l2_bytes: u64,
     /// Size of an L3 cache, in bytes; 0: there is none.
     pub l3_bytes: u64,
+    /// Its power and temperature, if they are modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heat: Option<HeatModel>,
 }
 
 /// How far two CPUs are from each other: the nearest thing that they share.
@@ -91,6 +95,7 @@ impl SimMachine {
             }],
             l2_bytes: 1 << 20,
             l3_bytes: 32 << 20,
+            heat: None,
         }
     }
 

@@ -179,6 +179,8 @@ impl Probe {
             cpus: cpus.collect(),
             runnable: Some(self.kernel.runnable()),
             pressure_ns: Some(self.kernel.pressure_ns()),
+            instructions: Some(self.kernel.instructions()),
+            heat: self.kernel.heat(),
         }
     }
 }

@@ -62,6 +62,9 @@ pub struct MachineReport {
     pub busy_share: f64,
     /// Time in which some thread waited for a CPU, in seconds.
     pub pressure_seconds: f64,
+    /// Energy that the processors have used, in joules, if the machine has a model of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy_joules: Option<f64>,
 }
 
 /// What one program did. Times of threads are sums over all its threads.

@@ -14,8 +14,8 @@
 //!
 //! The manager itself costs nothing here (on Linux it takes about 1 % of a CPU with 64 busy threads), and
 //! nobody dies or lies.
-//! A rigid program's number of threads is what the scenario says: a search that runs the program's
-//! beginning several times, as `corewise run` does, will have its place in `start`.
+//! A rigid program's number of threads is what the scenario says. Searches, which run a program's beginning several
+//! times as `corewise run` does, have a world of their own: [`crate::probe`].
 
 mod local;
 mod outcome;

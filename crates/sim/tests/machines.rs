@@ -33,7 +33,7 @@ fn every_machine_file_is_a_machine() {
         .map(|name| load(&name).cpus())
         .collect();
     cpus.sort_unstable();
-    assert_eq!(cpus, [2, 8, 24, 64, 64, 128, 1024]);
+    assert_eq!(cpus, [2, 4, 4, 4, 8, 8, 24, 32, 64, 64, 128, 1024]);
 }
 
 #[test]
@@ -45,6 +45,25 @@ fn the_opteron_has_four_nodes_of_six_cores() {
     assert_eq!(count(&machine, |p| p.l3), 4);
     assert_eq!(machine.distance(0, 5), Distance::L3);
     assert_eq!(machine.distance(0, 6), Distance::Remote);
+}
+
+#[test]
+fn the_opteron_6134_has_two_nodes_a_package() {
+    let machine = load("opteron-6134.toml");
+    assert_eq!(machine.nodes.len(), 8);
+    assert_eq!(count(&machine, |p| p.package), 4);
+    assert_eq!(machine.distance(0, 3), Distance::L3);
+    assert_eq!(machine.distance(0, 4), Distance::Remote);
+}
+
+#[test]
+fn behind_the_broken_screw_one_core_gets_hotter_than_all_others() {
+    let machine = load("q6600-broken-screw.toml");
+    let heat = machine.heat.as_ref().unwrap();
+    let alone = heat.idle_w + heat.busy_w;
+    let celsius = |cpu| heat.celsius(cpu, alone, alone + 3.0 * heat.idle_w);
+    assert!(celsius(0) > heat.slows_at_c, "{}", celsius(0));
+    assert!((1..4).all(|cpu| celsius(cpu) < heat.slows_at_c));
 }
 
 #[test]

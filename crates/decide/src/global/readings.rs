@@ -18,6 +18,7 @@ impl GlobalManager {
     /// Takes in what was read.
     pub(super) fn take_readings(&mut self, readings: &Readings) {
         self.last_reading_ns = self.status.time_ns;
+        self.status.heat.clone_from(&readings.machine.heat);
         let earlier = self.earlier.take();
         let mut used = 0.0;
         for now in &readings.programs {
@@ -54,6 +55,10 @@ impl GlobalManager {
         if now.time_ns <= before.time_ns {
             return None;
         }
+        let span = now.time_ns - before.time_ns;
+        let retired = now.instructions.zip(before.instructions);
+        let instruction_rate =
+            retired.map(|(now, before)| now.saturating_sub(before) as f64 * 1e9 / span as f64);
         let allowed = &self.status.machine.allowed;
         let (mut busy, mut idle, mut elsewhere) = (0.0, 0.0, 0.0);
         for cpu in now.since(before) {
@@ -71,6 +76,7 @@ impl GlobalManager {
             runnable: now.runnable,
             elsewhere,
             idle,
+            instruction_rate,
         })
     }
 }

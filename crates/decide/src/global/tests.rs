@@ -295,6 +295,7 @@ fn use_is_what_was_used_between_two_readings() {
                 cpus: vec![cpu(0), cpu(1)],
                 runnable: Some(2),
                 pressure_ns: None,
+                ..MachineReading::default()
             },
             programs: vec![ProgramUse {
                 program: ProgramId(1),

@@ -1,9 +1,10 @@
 //! What policies know beyond the status, as it is kept where another manager is to go on in the middle of
 //! a history: at the head of a journal's further parts.
 
+use super::broken_screw::BrokenScrew;
 #[cfg(feature = "scripts")]
 use super::script::Kept;
-use super::{automax::AutoMax, balanced::Balanced, fcfs::Fcfs};
+use super::{automax::AutoMax, balanced::Balanced, fcfs::Fcfs, prefetch::Prefetch};
 use serde::{Deserialize, Serialize};
 
 /// What a policy knows beyond the status.
@@ -18,6 +19,10 @@ pub enum Memory {
     AutoMax(Box<AutoMax>),
     /// Of `fcfs`.
     Fcfs(Fcfs),
+    /// Of `broken-screw`.
+    BrokenScrew(Box<BrokenScrew>),
+    /// Of `prefetch`.
+    Prefetch(Prefetch),
     /// Of a script.
     #[cfg(feature = "scripts")]
     Script(Box<Kept>),

@@ -37,16 +37,21 @@ impl Policy for Observe {
         else {
             return;
         };
-        for (id, program) in &status.programs {
-            let threads = program.wants.max_threads;
-            let cpus = &status.machine.allowed;
-            let unchanged = program
-                .claim
-                .as_ref()
-                .is_some_and(|c| c.cpus == *cpus && c.threads == threads);
-            if !unchanged && !program.overridden {
-                orders.grant_shared(*id, cpus.clone(), threads, "everyone may use everything");
-            }
+        grant_everything(status, orders);
+    }
+}
+
+/// Everyone may use everything.
+pub(super) fn grant_everything(status: &Status, orders: &mut Orders) {
+    for (id, program) in &status.programs {
+        let threads = program.wants.max_threads;
+        let cpus = &status.machine.allowed;
+        let unchanged = program
+            .claim
+            .as_ref()
+            .is_some_and(|c| c.cpus == *cpus && c.threads == threads);
+        if !unchanged && !program.overridden {
+            orders.grant_shared(*id, cpus.clone(), threads, "everyone may use everything");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Where a policy comes from: all that is needed to make it again, as for a replay of a journal.
 
+use super::broken_screw::{BROKEN_SCREW, BrokenScrew};
 use super::memory::Memory;
 #[cfg(feature = "scripts")]
 use super::script::{Kept, ScriptPolicy};
@@ -16,7 +17,8 @@ pub struct Source {
     /// The script's text; `None`: a built-in policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// Where a script's random numbers start. Built-in policies start where they always do.
+    /// Where a script's random numbers start, and those of `broken-screw`. Other built-in policies start where
+    /// they always do.
     #[serde(default)]
     pub seed: u64,
     /// Time between readings, in nanoseconds, instead of what the policy says.
@@ -59,13 +61,18 @@ impl Source {
             (Some(text), Memory::Nothing) => script(text, self, None)?,
             (Some(_), _) => return Err(foreign()),
             (None, memory) => {
-                let fresh = built_in(&self.name)
+                let mut fresh = built_in(&self.name)
                     .ok_or_else(|| format!("no built-in policy is called {:?}", self.name))?;
+                if self.name == BROKEN_SCREW {
+                    fresh = Box::new(BrokenScrew::with_seed(self.seed));
+                }
                 let made: Box<dyn Policy> = match memory {
                     Memory::Nothing => fresh,
                     Memory::Balanced(policy) => policy,
                     Memory::AutoMax(policy) => policy,
                     Memory::Fcfs(policy) => Box::new(policy),
+                    Memory::BrokenScrew(policy) => policy,
+                    Memory::Prefetch(policy) => Box::new(policy),
                     #[cfg(feature = "scripts")]
                     Memory::Script(_) => return Err(foreign()),
                 };
@@ -116,6 +123,10 @@ impl Policy for Paced {
 
     fn period_ns(&self, _: &Status) -> Option<u64> {
         Some(self.period_ns)
+    }
+
+    fn wants_heat(&self) -> bool {
+        self.policy.wants_heat()
     }
 
     fn memory(&self) -> Memory {

@@ -77,7 +77,8 @@ prop_compose! {
         Status {
             time_ns,
             machine: Machine { places: places.into_iter().map(place).collect(), allowed, capacity: figures.0 },
-            load: loaded.then_some(Load { busy: figures.1, others: figures.2, runnable: Some(3), elsewhere: figures.1, idle: figures.2 }),
+            heat: Vec::new(),
+            load: loaded.then_some(Load { busy: figures.1, others: figures.2, runnable: Some(3), elsewhere: figures.1, idle: figures.2, ..Load::default() }),
             programs,
         }
     }

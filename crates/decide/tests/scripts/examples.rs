@@ -66,6 +66,7 @@ impl Scene {
                 cpus: (0..self.cpus).map(cpu).collect(),
                 runnable: Some(all),
                 pressure_ns: None,
+                ..MachineReading::default()
             },
             programs,
         })

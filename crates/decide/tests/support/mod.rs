@@ -198,6 +198,7 @@ impl Made {
                 cpus: (0..self.cpus).map(cpu).collect(),
                 runnable: Some(runnable),
                 pressure_ns: None,
+                ..MachineReading::default()
             },
             programs: programs.collect(),
         };

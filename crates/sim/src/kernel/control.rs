@@ -393,6 +393,9 @@ fn sane(demand: Demand) -> Demand {
     Demand {
         bandwidth_bytes_per_s: at_least_0(demand.bandwidth_bytes_per_s).min(1e15),
         memory_share: at_least_0(demand.memory_share).min(1.0),
+        extra_power: at_least_0(demand.extra_power + 1.0).min(100.0) - 1.0,
+        prefetch_gain: at_least_0(demand.prefetch_gain + 0.99).min(100.0) - 0.99,
+        prefetch_power: at_least_0(demand.prefetch_power).min(100.0),
         ..demand
     }
 }

@@ -190,7 +190,9 @@ impl Kernel {
         let busy = |c: &usize| *c != cpu && self.cpus[*c].current.is_some();
         let shared = self.domains.siblings(cpu).iter().any(busy);
         let smt = if shared { self.machine.smt } else { 1.0 };
-        self.cpus[cpu].speed = smt * self.memory.speed(cpu);
+        let (hot, power) = self.hot_speed(cpu);
+        self.cpus[cpu].speed = smt * self.memory.speed(cpu) * hot * self.prefetch_speed(cpu);
+        self.cpus[cpu].power = power;
     }
 
     /// The CPU has become busy or idle: its SMT siblings become slower or faster.

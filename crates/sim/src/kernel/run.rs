@@ -21,6 +21,10 @@ pub(super) struct Cpu {
     pub(super) busy_ns: u64,
     /// Work done in a nanosecond, in nanoseconds at full speed.
     pub(super) speed: f64,
+    /// Power that what runs uses, as a part of what the usual work does; and the time for which it did, each
+    /// nanosecond times its power.
+    pub(super) power: f64,
+    pub(super) powered_ns: f64,
     /// Its runnable threads, without those whose group's quota is used up: how many, and in no order
     /// all of them.
     pub(super) count: u32,
@@ -56,6 +60,8 @@ impl Default for Cpu {
             settled_ns: 0,
             busy_ns: 0,
             speed: 1.0,
+            power: 1.0,
+            powered_ns: 0.0,
             count: 0,
             tasks: Vec::new(),
             cursor: 0,
@@ -98,6 +104,7 @@ impl Kernel {
             return;
         }
         c.busy_ns += delta;
+        c.powered_ns += delta as f64 * c.power;
         let thread = &mut self.threads[current as usize];
         if thread.state != ThreadState::Running {
             return;
@@ -136,6 +143,7 @@ impl Kernel {
         }
         self.settle(cpu, false);
         self.arm(cpu);
+        self.heat_begins(cpu);
     }
 
     /// The CPU's slot is due: a tick at which a slice may end, or a job's end.

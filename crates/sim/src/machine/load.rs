@@ -1,6 +1,6 @@
 //! Reading a machine file.
 
-use super::{Costs, Error, MAX_CPUS, Node, SimMachine};
+use super::{Costs, Error, HeatModel, MAX_CPUS, Node, SimMachine};
 use corewise_decide::status::CpuPlace;
 use corewise_machine::Topology;
 use corewise_machine::topology::Kind;
@@ -23,6 +23,7 @@ struct File {
     node: Option<Memory>,
     #[serde(default)]
     nodes: Vec<Memory>,
+    heat: Option<HeatModel>,
     l2_bytes: Option<u64>,
     l3_bytes: Option<u64>,
 }
@@ -51,7 +52,7 @@ impl SimMachine {
     ///
     /// The file: `name`; `topology = { synthetic = "package:4 …" }` or `{ xml = "FILE" }`; and optionally
     /// `smt`, `l2_bytes` and `l3_bytes` (where hwloc does not say them), `[costs]` (see [`Costs`]),
-    /// `[node]` for all NUMA nodes or `[[nodes]]` for each: `bandwidth_bytes_per_s`, `remote_factor`.
+    /// `[heat]` (see [`HeatModel`]), `[node]` for all NUMA nodes or `[[nodes]]` for each: `bandwidth_bytes_per_s`, `remote_factor`.
     ///
     /// # Errors
     /// [`Error`] with key, line and reason: no TOML, an unknown key, an XML that is not there, a topology
@@ -120,6 +121,9 @@ impl File {
         if let Some((key, why)) = self.costs.wrong() {
             return Err(lines.refuse(&["costs", key], why));
         }
+        if let Some((key, why)) = self.heat.as_ref().and_then(HeatModel::wrong) {
+            return Err(lines.refuse(&["heat", key], why));
+        }
         let size = |kind| topology.objects(kind).first().and_then(|o| o.size_bytes);
         let has_l3 = topology.count(Kind::L3) > 0 || self.l3_bytes.is_some_and(|bytes| bytes > 0);
         let l3 = self.l3_bytes.or(size(Kind::L3));
@@ -131,6 +135,7 @@ impl File {
             smt: self.smt,
             nodes: memories,
             l2_bytes: self.l2_bytes.or(size(Kind::L2)).unwrap_or(1 << 20),
+            heat: self.heat,
             l3_bytes: if has_l3 { l3.unwrap_or(16 << 20) } else { 0 },
         })
     }

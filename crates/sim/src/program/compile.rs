@@ -113,7 +113,7 @@ impl Plan {
             ops: Vec::new(),
             loops: 0,
             phases: 0,
-            demands: vec![Demand::default()],
+            demands: vec![power(spec)?],
             locks: Vec::new(),
             lock_numbers: BTreeMap::new(),
             used: Vec::new(),
@@ -164,6 +164,28 @@ impl Plan {
                 .map(|work| work.saturating_mul(u64::from(processes))),
         })
     }
+}
+
+/// What a program's work uses of the CPU's power, and what prefetchers do for it.
+fn power(spec: &ProgramSpec) -> Result<Demand, Fault> {
+    let mut demand = Demand::default();
+    let between = |value: f64, least: f64, most: f64, span: &Range<usize>, what: &str| match value {
+        value if (least..=most).contains(&value) => Ok(value),
+        value => Err(fault(
+            span,
+            format!("{what} is {least} to {most}, not {value}"),
+        )),
+    };
+    if let Some(power) = &spec.power {
+        let power = between(*power.get_ref(), 0.0, 10.0, &power.span(), "power")?;
+        demand.extra_power = power - 1.0;
+    }
+    if let Some(prefetch) = &spec.prefetch {
+        let (of, span) = (prefetch.get_ref(), prefetch.span());
+        demand.prefetch_gain = between(of.gain, -0.9, 10.0, &span, "gain")?;
+        demand.prefetch_power = between(of.power, 0.0, 10.0, &span, "power")?;
+    }
+    Ok(demand)
 }
 
 impl Compiler {

@@ -34,6 +34,10 @@ pub struct ProgramSpec {
     /// How its work uses memory.
     #[serde(default)]
     pub memory: Memory,
+    /// The power that it uses of a CPU, as a part of what usual work does. Without: 1.
+    pub power: Option<Spanned<f64>>,
+    /// What hardware prefetchers do for it. Without: nothing.
+    pub prefetch: Option<Spanned<Prefetch>>,
     /// Locks that are not plain blocking ones, by name.
     #[serde(default)]
     pub locks: std::collections::BTreeMap<String, Spanned<LockSpec>>,
@@ -52,6 +56,16 @@ pub struct Memory {
     pub bandwidth_bytes_per_s: Option<Spanned<f64>>,
     /// Bytes that a thread keeps in caches, and fetches again after a migration.
     pub working_set_bytes: Option<u64>,
+}
+
+/// What hardware prefetchers do for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prefetch {
+    /// How much longer its work takes without them, as a part of its time; below 0: how much less.
+    pub gain: f64,
+    /// Power that they use for it, as a part of what usual work does.
+    pub power: f64,
 }
 
 /// A lock.

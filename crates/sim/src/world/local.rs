@@ -265,7 +265,12 @@ impl SimWorld<'_> {
 
     /// Sets what is beyond claims.
     pub(super) fn act(&mut self, action: &Action) -> Result<(), String> {
-        let program = action.program();
+        let Some(program) = action.program() else {
+            if let Action::Prefetchers { on } = action {
+                self.kernel.set_prefetchers(*on);
+            }
+            return Ok(());
+        };
         let local = self.managed.get_mut(&program);
         let local = local.ok_or_else(|| format!("{program} has left"))?;
         let number = local.number;
@@ -289,6 +294,7 @@ impl SimWorld<'_> {
             Action::Slice { slice_ns, .. } => {
                 self.programs.set_slice(&mut self.kernel, number, *slice_ns);
             }
+            Action::Prefetchers { .. } => {}
         }
         Ok(())
     }

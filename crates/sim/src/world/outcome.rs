@@ -183,6 +183,12 @@ impl SimWorld<'_> {
             busy_cpus,
             busy_share: busy_cpus / f64::from(cpus.max(1)),
             pressure_seconds: seconds(self.kernel.pressure_ns()),
+            energy_joules: self
+                .scenario
+                .machine
+                .heat
+                .is_some()
+                .then(|| self.kernel.energy_j()),
         }
     }
 
@@ -294,6 +300,8 @@ fn said(output: &Output) -> (String, String) {
                 Action::Freeze { frozen: true, .. } => "stopped".to_owned(),
                 Action::Freeze { frozen: false, .. } => "continued".to_owned(),
                 Action::Slice { slice_ns, .. } => format!("slices of {} µs", slice_ns / 1_000),
+                Action::Prefetchers { on: true } => "prefetchers on".to_owned(),
+                Action::Prefetchers { on: false } => "prefetchers off".to_owned(),
             };
             (what, reason.clone())
         }

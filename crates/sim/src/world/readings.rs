@@ -28,6 +28,8 @@ impl SimWorld<'_> {
             cpus: cpus.collect(),
             runnable: Some(self.kernel.runnable()),
             pressure_ns: Some(self.kernel.pressure_ns()),
+            instructions: Some(self.kernel.instructions()),
+            heat: self.kernel.heat(),
         };
         let programs = self.managed.iter().map(|(id, local)| {
             let now = self.programs.state(local.number);

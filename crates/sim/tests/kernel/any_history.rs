@@ -123,6 +123,7 @@ impl History {
                         bandwidth_bytes_per_s: 4e9,
                         memory_share: share,
                         working_set_bytes: 1 << 18,
+                        ..Demand::default()
                     },
                 });
                 self.allowed.push(allowed);
@@ -149,6 +150,7 @@ impl History {
                     bandwidth_bytes_per_s: 3e9,
                     memory_share: f64::from(share) / 10.0,
                     working_set_bytes: 1 << 20,
+                    ..Demand::default()
                 },
             ),
         }

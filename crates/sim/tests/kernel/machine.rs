@@ -28,6 +28,7 @@ fn streams_share_a_nodes_bandwidth() {
         bandwidth_bytes_per_s: 10e9,
         memory_share: 0.8,
         working_set_bytes: 0,
+        ..Demand::default()
     };
     assert!(streams(2, demand, "20e9").iter().all(|w| near(*w, S, 1)));
     assert!(
@@ -48,6 +49,7 @@ fn those_who_need_no_memory_are_not_slowed() {
         bandwidth_bytes_per_s: 10e9,
         memory_share: 0.0,
         working_set_bytes: 0,
+        ..Demand::default()
     };
     assert!(streams(4, demand, "10e9").iter().all(|w| *w == S));
 }
@@ -63,6 +65,7 @@ fn remote_memory_is_slower() {
         bandwidth_bytes_per_s: 1e9,
         memory_share: 0.5,
         working_set_bytes: 0,
+        ..Demand::default()
     };
     let t = play.add_with(Does::Hog, GroupId::ROOT, &cpus(&[0]), ProcessId(0), demand);
     play.until(S);
