@@ -126,6 +126,8 @@ pub struct Image {
     pub lost: AtomicU64,
     /// Calls in signal handlers that came in the middle of a hook.
     pub interrupted: AtomicU64,
+    /// Buffers that waited when one was handed over last.
+    queued: AtomicU64,
     /// Buffers processed by producers, consumers and waiters; time that producers helped, and waited, in
     /// ns; the most memory of buffers, in bytes: of the processes that ended in order.
     pub account: [AtomicU64; 6],
@@ -451,6 +453,16 @@ impl<'a> Entered<'a> {
             offset = head.next;
         }
         modules
+    }
+
+    /// How many buffers waited when one was handed over last.
+    pub fn queued(&self) -> u64 {
+        self.image.queued.load(Ordering::Relaxed)
+    }
+
+    /// Says how many buffers wait.
+    pub fn set_queued(&self, buffers: usize) {
+        self.image.queued.store(buffers as u64, Ordering::Relaxed);
     }
 
     /// Takes memory for a buffer, which shows in [`Entered::buffers`] from then on.

@@ -80,6 +80,8 @@ mod sizing;
 mod slot;
 mod strategy;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use account::Report;
@@ -88,6 +90,14 @@ pub use capacity::{Capacity, available};
 pub use checkpoint::Checkpoint;
 pub use columns::{Column, Columns, Execute, Places};
 pub use consumers::{Adaptive, Pool};
+/// ```compile_fail,E0277
+/// # use corewise_defer::deferred;
+/// #[deferred]
+/// trait Calls {
+///     // Error: `Rc<u32>` cannot be sent between threads safely.
+///     fn call(&self, shared: std::rc::Rc<u32>);
+/// }
+/// ```
 pub use corewise_defer_macros::deferred;
 pub use environment::Environment;
 pub use memory::{Heap, Memory};
