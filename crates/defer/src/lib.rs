@@ -47,6 +47,7 @@
 //! - [`Strategy`] (`Processor`): [`Synchronous`], [`Pool`], [`Adaptive`], or one of your own.
 //! - [`Process`] (`ProcessingHooks`): something done around each buffer, for coalescing.
 //! - [`Checkpoint`] (`ProcessingCheckPoint`), [`promise()`] and [`Semaphore`]: for those who have to wait.
+//! - [`Declared`]: calls declared at run time, for C (`corewise_defer.h` of crates/capi).
 //! - A thread's end submits its buffer; the program's end waits for all, also on `exit`.
 //!
 //! # What is promised
@@ -68,6 +69,7 @@ mod capacity;
 mod checkpoint;
 mod columns;
 mod consumers;
+mod declared;
 mod ending;
 mod environment;
 mod local;
@@ -99,6 +101,7 @@ pub use consumers::{Adaptive, Pool};
 /// }
 /// ```
 pub use corewise_defer_macros::deferred;
+pub use declared::{Declared, DeclaredBuffer, Function, Functions, MOST_WORDS};
 pub use environment::Environment;
 pub use memory::{Heap, Memory};
 pub use outcome::{Outcome, Promise, Semaphore, promise};

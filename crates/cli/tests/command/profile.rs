@@ -1,8 +1,9 @@
 //! `corewise profile`: the program's own result, every view, and what is said where nothing can be seen.
 
 use crate::common::{Place, compile};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::OnceLock;
 
 fn profile(place: &Place, options: &[&str], program: &Path, arguments: &[&str]) -> Output {
     let mut words = vec!["profile"];
@@ -12,6 +13,12 @@ fn profile(place: &Place, options: &[&str], program: &Path, arguments: &[&str]) 
     place.command(&words).output().unwrap()
 }
 
+/// The program that tells of its functions, compiled once.
+fn instrumented() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| compile("profiled", &["-finstrument-functions"]))
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -19,7 +26,7 @@ fn said(output: &Output) -> String {
 #[test]
 fn the_programs_output_and_code_are_its_own_and_every_view_has_its_functions() {
     let place = Place::new();
-    let program = compile("profiled", &["-finstrument-functions"]);
+    let program = instrumented();
     let views = [
         "blueprint",
         "flame",
@@ -35,7 +42,7 @@ fn the_programs_output_and_code_are_its_own_and_every_view_has_its_functions() {
         .map(|(view, file)| format!("--{view}={}", file.display()))
         .collect();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let output = profile(&place, &options, &program, &["7"]);
+    let output = profile(&place, &options, program, &["7"]);
     let told = said(&output);
     assert_eq!(output.stdout, b"165\n", "{told}");
     assert_eq!(output.status.code(), Some(7), "{told}");
@@ -107,12 +114,12 @@ fn what_cannot_be_loaded_into_is_refused_with_the_reason() {
 #[test]
 fn a_view_that_cannot_be_written_is_said_and_the_programs_own_code_wins() {
     let place = Place::new();
-    let program = compile("profiled", &["-finstrument-functions"]);
+    let program = instrumented();
     // A device that is always full.
     let options = ["--dot", "/dev/full"];
-    let failed = profile(&place, &options, &program, &["3"]);
+    let failed = profile(&place, &options, program, &["3"]);
     assert_eq!(failed.status.code(), Some(3));
     assert!(said(&failed).contains("/dev/full"), "{}", said(&failed));
-    let succeeded = profile(&place, &options, &program, &[]);
+    let succeeded = profile(&place, &options, program, &[]);
     assert_eq!(succeeded.status.code(), Some(125));
 }

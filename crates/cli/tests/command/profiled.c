@@ -10,7 +10,8 @@ __attribute__((noinline)) static int leaf(int value) {
 __attribute__((noinline)) static int branch(void) {
     int sum = 0;
     for (int turn = 0; turn < 10; turn++) sum += leaf(turn);
-    free(malloc(1000));
+    void *volatile memory = malloc(1000);
+    free(memory);
     return sum;
 }
 
