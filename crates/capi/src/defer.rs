@@ -13,14 +13,14 @@ use std::ffi::{c_int, c_void};
 use std::sync::{PoisonError, RwLock};
 
 /// An environment, and the calls that were declared in it.
-pub struct Calls {
+pub(crate) struct Calls {
     environment: Environment<DeclaredBuffer>,
     declared: RwLock<Vec<&'static Declared>>,
 }
 
 /// The header's structure of this name.
 #[repr(C)]
-pub struct CSettings {
+pub(crate) struct CSettings {
     size: usize,
     strategy: c_int,
     capacity: u32,
@@ -35,7 +35,7 @@ const QUEUE: u32 = 16;
 /// # Safety
 /// `settings` is null, or as the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_create(settings: *const CSettings) -> *mut Calls {
+unsafe extern "C" fn corewise_defer_create(settings: *const CSettings) -> *mut Calls {
     guarded(std::ptr::null_mut(), || {
         let usual = CSettings {
             size: size_of::<CSettings>(),
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn corewise_defer_create(settings: *const CSettings) -> *m
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_declare(
+unsafe extern "C" fn corewise_defer_declare(
     calls: *mut Calls,
     body: Option<Function>,
     thrown_away: Option<Function>,
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn corewise_defer_declare(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_call(
+unsafe extern "C" fn corewise_defer_call(
     calls: *mut Calls,
     call: c_int,
     words: *const u64,
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn corewise_defer_call(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_process_current(calls: *mut Calls) -> c_int {
+unsafe extern "C" fn corewise_defer_process_current(calls: *mut Calls) -> c_int {
     number(|| {
         of(calls)?.environment.process_current();
         Ok(0)
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn corewise_defer_process_current(calls: *mut Calls) -> c_
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_wait(calls: *mut Calls) -> c_int {
+unsafe extern "C" fn corewise_defer_wait(calls: *mut Calls) -> c_int {
     number(|| {
         of(calls)?.environment.checkpoint().wait();
         Ok(0)
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn corewise_defer_wait(calls: *mut Calls) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_finish(calls: *mut Calls) -> c_int {
+unsafe extern "C" fn corewise_defer_finish(calls: *mut Calls) -> c_int {
     number(|| {
         of(calls)?.environment.finish();
         Ok(0)
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn corewise_defer_finish(calls: *mut Calls) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn corewise_defer_destroy(calls: *mut Calls) {
+unsafe extern "C" fn corewise_defer_destroy(calls: *mut Calls) {
     guarded((), || {
         if !calls.is_null() {
             // SAFETY: it was created, and is given back once.
