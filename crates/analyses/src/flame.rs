@@ -1,38 +1,142 @@
-//! A profile as a flame graph of calls. Who was below whom further down than one call is not recorded: calls
-//! of a function are shared out over its callers in proportion, as gprof does with time (Graham, Kessler and
-//! McKusick, *gprof: a call graph execution profiler*, 1982, section 4).
+//! A profile as a flame graph of calls (Gregg, *The Flame Graph*, CACM 59(6), 2016): outer functions below,
+//! what they called on top of them, and each as wide as the calls in it and above it. The crate that draws
+//! such pictures has a licence that this project does not link (CDDL); its input, folded stacks, is what
+//! [`folded`] gives.
+//!
+//! Who was below whom further down than one call is not recorded: calls of a function are shared out over
+//! its callers in proportion, as gprof does with time (Graham, Kessler and McKusick, *gprof: a call graph
+//! execution profiler*, 1982, section 4).
 
 use crate::graph::Graph;
-use inferno::flamegraph::{Options, from_lines};
+use maud::{Markup, html};
+use std::collections::BTreeMap;
 
 /// Deeper calls are left out.
 const DEEPEST: usize = 100;
 /// Parts of the whole that are smaller cannot be seen.
 const SMALLEST: f64 = 1.0 / 20_000.0;
+/// Pixels.
+const WIDTH: f64 = 1200.0;
+const ROW: f64 = 17.0;
+const HEADING: f64 = 48.0;
+const MARGIN: f64 = 10.0;
+const LETTER: f64 = 6.6;
+/// Narrower boxes are not drawn.
+const NARROWEST: f64 = 0.2;
 
-/// Why there is no picture.
-#[derive(Debug, thiserror::Error)]
-#[error("no flame graph: {0}")]
-pub struct Error(String);
-
-/// The picture, as SVG.
-///
-/// # Errors
-/// If nothing was called.
-pub fn flame(graph: &Graph, title: &str) -> Result<String, Error> {
-    let lines = stacks(graph);
-    let mut options = Options::default();
-    options.title = title.to_owned();
-    options.subtitle = Some("calls, shared out over callers in proportion".to_owned());
-    options.count_name = "calls".to_owned();
-    let mut svg = Vec::new();
-    from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
-        .map_err(|error| Error(error.to_string()))?;
-    String::from_utf8(svg).map_err(|error| Error(error.to_string()))
+/// Stacks, one a line, as tools that draw flame graphs read them.
+pub fn folded(graph: &Graph) -> String {
+    let lines = stacks(graph).into_iter().map(|(names, calls)| {
+        let names: Vec<_> = names.iter().map(|name| name.replace(';', ":")).collect();
+        format!("{} {calls}\n", names.join(";"))
+    });
+    lines.collect()
 }
 
-/// Lines of functions from the outermost in, and the calls of the innermost.
-fn stacks(graph: &Graph) -> Vec<String> {
+/// The picture, as SVG.
+pub fn flame(graph: &Graph, title: &str) -> String {
+    let mut root = Box::<Frame>::default();
+    for (names, calls) in stacks(graph) {
+        root.calls += calls;
+        let mut at = &mut root;
+        for name in names {
+            at = at.above.entry(name.to_owned()).or_default();
+            at.calls += calls;
+        }
+    }
+    let mut boxes = Vec::new();
+    let scale = (WIDTH - 2.0 * MARGIN) / root.calls.max(1) as f64;
+    root.place(MARGIN, 0, scale, &mut boxes);
+    let rows = boxes.iter().map(|placed| placed.row + 1).max().unwrap_or(1);
+    draw(&boxes, rows, root.calls, title).into_string()
+}
+
+/// A function in its callers.
+#[derive(Default)]
+struct Frame {
+    calls: u64,
+    above: BTreeMap<String, Box<Frame>>,
+}
+
+struct Placed<'a> {
+    name: &'a str,
+    calls: u64,
+    row: usize,
+    x: f64,
+    width: f64,
+}
+
+impl Frame {
+    fn place<'a>(&'a self, x: f64, row: usize, scale: f64, boxes: &mut Vec<Placed<'a>>) {
+        let mut x = x;
+        for (name, frame) in &self.above {
+            let width = frame.calls as f64 * scale;
+            if width >= NARROWEST {
+                boxes.push(Placed {
+                    name,
+                    calls: frame.calls,
+                    row,
+                    x,
+                    width,
+                });
+                frame.place(x, row + 1, scale, boxes);
+            }
+            x += width;
+        }
+    }
+}
+
+fn draw(boxes: &[Placed<'_>], rows: usize, calls: u64, title: &str) -> Markup {
+    let height = HEADING + rows as f64 * ROW + MARGIN;
+    let number = |value: f64| format!("{value:.1}");
+    let share = |of: u64| 100.0 * of as f64 / calls.max(1) as f64;
+    html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(number(WIDTH)) height=(number(height))
+            viewBox=(format!("0 0 {WIDTH:.1} {height:.1}")) font-family="monospace" font-size="11" {
+            rect width="100%" height="100%" fill="white" {}
+            text x=(number(MARGIN)) y="22" font-family="sans-serif" font-size="16" { (title) }
+            text x=(number(MARGIN)) y="40" font-family="sans-serif" font-size="12" fill="#555" {
+                (calls) " calls, shared out over callers in proportion"
+            }
+            @for placed in boxes {
+                @let y = height - MARGIN - (placed.row + 1) as f64 * ROW;
+                g {
+                    title { (placed.name) ": " (placed.calls) " calls, " (format!("{:.2}", share(placed.calls))) " %" }
+                    rect x=(number(placed.x)) y=(number(y)) width=(format!("{:.2}", placed.width))
+                        height=(number(ROW - 1.0)) fill=(colour(placed.name)) {}
+                    @if placed.width > 3.0 * LETTER {
+                        text x=(number(placed.x + 2.0)) y=(number(y + ROW - 5.0)) {
+                            (short(placed.name, placed.width))
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A warm colour, the same for each name.
+fn colour(name: &str) -> String {
+    let sum = name.bytes().fold(7_u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
+    format!("hsl({},75%,{}%)", 15 + sum % 40, 60 + sum / 64 % 15)
+}
+
+fn short(name: &str, width: f64) -> String {
+    let room = (width / LETTER) as usize;
+    match name.chars().count() <= room {
+        true => name.to_owned(),
+        false => name
+            .chars()
+            .take(room.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+    }
+}
+
+/// Functions from the outermost in, and the calls of the innermost.
+fn stacks(graph: &Graph) -> Vec<(Vec<&str>, u64)> {
     let mut out: Vec<Vec<(usize, f64)>> = vec![Vec::new(); graph.nodes.len()];
     let mut roots = Vec::new();
     for edge in &graph.edges {
@@ -53,23 +157,18 @@ fn stacks(graph: &Graph) -> Vec<String> {
     lines
 }
 
-fn descend(
-    graph: &Graph,
+fn descend<'a>(
+    graph: &'a Graph,
     out: &[Vec<(usize, f64)>],
     path: &mut Vec<usize>,
     calls: f64,
     least: f64,
-    lines: &mut Vec<String>,
+    lines: &mut Vec<(Vec<&'a str>, u64)>,
 ) {
     let Some(&last) = path.last() else { return };
     if calls >= 0.5 {
-        let names = path
-            .iter()
-            .map(|&node| graph.nodes[node].name.replace(';', ":"));
-        lines.push(format!(
-            "{} {calls:.0}",
-            names.collect::<Vec<_>>().join(";")
-        ));
+        let names = path.iter().map(|&node| graph.nodes[node].name.as_str());
+        lines.push((names.collect(), calls.round() as u64));
     }
     if path.len() >= DEEPEST {
         return;
@@ -122,8 +221,9 @@ mod tests {
 
     #[test]
     fn calls_are_shared_out_over_callers() {
-        let mut lines = stacks(&graph());
-        lines.sort();
+        let text = folded(&graph());
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable();
         assert_eq!(
             lines,
             [
@@ -137,8 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_has_the_names_and_nothing_called_is_an_error() {
-        assert!(flame(&graph(), "t").unwrap().contains("leaf"));
-        assert!(flame(&Graph::default(), "t").is_err());
+    fn a_box_is_as_wide_as_what_is_above_it() {
+        let svg = flame(&graph(), "a < b");
+        for part in [
+            "a &lt; b",
+            "main: 45 calls, 100.00 %",
+            "leaf: 30 calls, 66.67 %",
+        ] {
+            assert!(svg.contains(part), "{part}: {svg}");
+        }
+        assert!(flame(&Graph::default(), "nothing").contains("0 calls"));
     }
 }

@@ -105,20 +105,24 @@ fn exported() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The functions that corewise.h declares and does not define.
+/// The functions that the headers declare and do not define.
 fn declared() -> Vec<String> {
-    let header = concat!(env!("CARGO_MANIFEST_DIR"), "/include/corewise.h");
+    let headers = [
+        concat!(env!("CARGO_MANIFEST_DIR"), "/include/corewise.h"),
+        concat!(env!("CARGO_MANIFEST_DIR"), "/include/corewise_defer.h"),
+    ];
     let output = Command::new("cc")
-        .args(["-E", "-P", header])
+        .args(["-E", "-P"])
+        .args(headers)
         .output()
         .unwrap();
     let text = said(&output);
     let declarations = text.split(';').filter(|part| !part.contains('{'));
     let mut names: Vec<String> = declarations
         .filter_map(|part| {
-            let start = part.find("corewise_")?;
-            let (name, _) = part[start..].split_once('(')?;
-            Some(name.to_owned())
+            let (before, _) = part.split_once('(')?;
+            let name = before.rsplit([' ', '*']).next()?;
+            name.starts_with("corewise_").then(|| name.to_owned())
         })
         .collect();
     names.sort();

@@ -55,6 +55,10 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE.svg")]
     flame: Option<PathBuf>,
 
+    /// Write stacks of calls, one a line, as tools that draw flame graphs read them
+    #[arg(long, value_name = "FILE")]
+    folded: Option<PathBuf>,
+
     /// Write the graph of calls for Graphviz
     #[arg(long, value_name = "FILE.dot")]
     dot: Option<PathBuf>,
@@ -116,16 +120,15 @@ pub(crate) fn run(args: ProfileArgs) -> Result<ExitCode> {
     let outcome = corewise_launch::run::start(&command, &RunOptions::default())?.wait()?;
     let found = read(&region);
     let graph = Graph::new(&found, &mut Names::default());
-    let written = args.write(&graph, &found, &title, &outcome);
+    let failed = args.write(&graph, &found, &title, &outcome);
     if !args.quiet {
         args.tell(&graph, &found, &program);
     }
-    // The program has run: its result comes first, and what could not be written is said.
-    if let Err(error) = &written {
-        output::warn(&[format!("{error:#}")]);
-        if outcome.status.success() {
-            return Ok(ExitCode::from(125));
-        }
+    let failed: Vec<String> = failed.iter().map(|error| format!("{error:#}")).collect();
+    output::warn(&failed);
+    // What the program says counts more.
+    if !failed.is_empty() && outcome.status.success() {
+        return Ok(ExitCode::from(125));
     }
     outcome.exit_like_program()
 }
@@ -141,20 +144,32 @@ impl ProfileArgs {
         }
     }
 
-    fn write(&self, graph: &Graph, found: &[Found], title: &str, outcome: &Outcome) -> Result<()> {
-        let put = |file: &Option<PathBuf>, text: &dyn Fn() -> Result<String>| match file {
-            Some(path) => text().and_then(|text| written(path, &text)),
-            None => Ok(()),
-        };
-        put(&self.summary, &|| Ok(summary(graph, found, outcome)))?;
-        put(&self.callgrind, &|| Ok(callgrind::callgrind(graph, title)))?;
-        put(&self.dot, &|| Ok(dot::dot(graph, SHOWN)))?;
-        put(&self.blueprint, &|| {
-            let width = known(&Metric::ALL, &self.width, Metric::Calls);
-            let height = known(&Metric::ALL, &self.height, Metric::Bytes);
-            Ok(blueprint(graph, title, width, height, SHOWN))
-        })?;
-        put(&self.flame, &|| Ok(flame::flame(graph, title)?))
+    /// Writes every view that is wanted, and says which could not be written.
+    fn write(
+        &self,
+        graph: &Graph,
+        found: &[Found],
+        title: &str,
+        outcome: &Outcome,
+    ) -> Vec<anyhow::Error> {
+        let width = known(&Metric::ALL, &self.width, Metric::Calls);
+        let height = known(&Metric::ALL, &self.height, Metric::Bytes);
+        let views: [(&Option<PathBuf>, &dyn Fn() -> String); 6] = [
+            (&self.summary, &|| summary(graph, found, outcome)),
+            (&self.callgrind, &|| callgrind::callgrind(graph, title)),
+            (&self.dot, &|| dot::dot(graph, SHOWN)),
+            (&self.folded, &|| flame::folded(graph)),
+            (&self.flame, &|| flame::flame(graph, title)),
+            (&self.blueprint, &|| {
+                blueprint(graph, title, width, height, SHOWN)
+            }),
+        ];
+        let wanted = views
+            .iter()
+            .filter_map(|(file, text)| Some((file.as_ref()?, text)));
+        wanted
+            .filter_map(|(path, text)| written(path, &text()).err())
+            .collect()
     }
 
     fn tell(&self, graph: &Graph, found: &[Found], program: &Path) {

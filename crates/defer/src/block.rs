@@ -169,7 +169,7 @@ impl<C: Columns> Drop for Block<C> {
 /// Calls of which processing had begun, and not ended, are executed again.
 ///
 /// # Safety
-/// A [`Block`] of these columns was made in the memory, or it is zero; nobody else uses it now. The arguments
+/// A buffer of these columns was made in the memory, or it is zero; nobody else uses it now. The arguments
 /// mean something in this process: they hold no pointers of the one that is gone.
 pub unsafe fn execute_left<C: Execute<T>, T: ?Sized>(
     memory: NonNull<u8>,

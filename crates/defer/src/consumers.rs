@@ -12,6 +12,7 @@ use crate::queue::Queue;
 use crate::strategy::{Spent, Strategy, run_here};
 use crate::sync::lock;
 use crate::work::{By, Work};
+use std::os::unix::thread::JoinHandleExt as _;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -93,10 +94,12 @@ impl Drop for Consumers {
         let Some(threads) = self.threads.get() else {
             return;
         };
-        let this = std::thread::current().id();
+        // Rust's own handle of the current thread is not to be had in destructors at a thread's end.
+        // SAFETY: asks which thread this is.
+        let this = unsafe { libc::pthread_self() };
         for thread in lock(threads).drain(..) {
             // The last buffer of an environment may be the last thing that holds its strategy.
-            if thread.thread().id() != this {
+            if thread.as_pthread_t() != this {
                 let _ = thread.join();
             }
         }

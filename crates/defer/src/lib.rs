@@ -47,6 +47,7 @@
 //! - [`Strategy`] (`Processor`): [`Synchronous`], [`Pool`], [`Adaptive`], or one of your own.
 //! - [`Process`] (`ProcessingHooks`): something done around each buffer, for coalescing.
 //! - [`Checkpoint`] (`ProcessingCheckPoint`), [`promise()`] and [`Semaphore`]: for those who have to wait.
+//! - [`Declared`]: calls declared at run time, for C (`corewise_defer.h` of crates/capi).
 //! - A thread's end submits its buffer; the program's end waits for all, also on `exit`.
 //!
 //! # What is promised
@@ -68,6 +69,7 @@ mod capacity;
 mod checkpoint;
 mod columns;
 mod consumers;
+mod declared;
 mod ending;
 mod environment;
 mod local;
@@ -80,6 +82,8 @@ mod sizing;
 mod slot;
 mod strategy;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use account::Report;
@@ -88,7 +92,16 @@ pub use capacity::{Capacity, available};
 pub use checkpoint::Checkpoint;
 pub use columns::{Column, Columns, Execute, Places};
 pub use consumers::{Adaptive, Pool};
+/// ```compile_fail,E0277
+/// # use corewise_defer::deferred;
+/// #[deferred]
+/// trait Calls {
+///     // Error: `Rc<u32>` cannot be sent between threads safely.
+///     fn call(&self, shared: std::rc::Rc<u32>);
+/// }
+/// ```
 pub use corewise_defer_macros::deferred;
+pub use declared::{Declared, DeclaredBuffer, Function, Functions, MOST_WORDS};
 pub use environment::Environment;
 pub use memory::{Heap, Memory};
 pub use outcome::{Outcome, Promise, Semaphore, promise};

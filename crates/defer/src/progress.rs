@@ -56,19 +56,3 @@ impl Progress {
         state.waiters -= 1;
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_buffer_is_past_only_when_every_earlier_one_is() {
-        let progress = Progress::new();
-        assert!(progress.is_past(0), "nothing is before it");
-        progress.finished(3);
-        progress.finished(2);
-        assert!(!progress.is_past(1) && !progress.is_past(2));
-        progress.finished(1);
-        assert!(progress.is_past(3) && !progress.is_past(4));
-    }
-}

@@ -93,8 +93,16 @@ impl Process {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Looks whether libraries came or went.
-    pub(crate) fn look_at_modules(&self) {
+    /// What is done whenever a buffer is handed over: looks whether libraries came or went, and says how
+    /// many buffers wait.
+    pub(crate) fn at_exchange(&self) {
+        self.look_at_modules();
+        if let Some(environment) = self.environment.get() {
+            self.entered.set_queued(environment.strategy().queued());
+        }
+    }
+
+    fn look_at_modules(&self) {
         self.modules.look(&self.entered);
     }
 

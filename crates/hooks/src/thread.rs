@@ -195,7 +195,7 @@ impl Thread {
             Front::Deferred(producer) => {
                 if producer.is_nearly_full() {
                     let _quiet = Quiet::now();
-                    self.process.look_at_modules();
+                    self.process.at_exchange();
                     deferred(producer);
                 } else {
                     deferred(producer);

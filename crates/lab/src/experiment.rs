@@ -97,6 +97,8 @@ impl Context {
                 "corewise",
                 "-p",
                 "corewise-shim",
+                "-p",
+                "corewise-hooks",
             ])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.root)
@@ -120,6 +122,18 @@ impl Context {
             );
         }
         Ok(shim)
+    }
+
+    /// The library that is loaded into programs to profile them, beside the command.
+    pub fn hooks(&self) -> Result<PathBuf> {
+        let hooks = self.corewise()?.with_file_name("libcorewise_hooks.so");
+        if !hooks.exists() {
+            bail!(
+                "{} is missing: build it with `cargo build --release -p corewise-hooks`",
+                hooks.display()
+            );
+        }
+        Ok(hooks)
     }
 
     /// A Python that has the pinned wheels: the `.venv` which scripts/setup makes.

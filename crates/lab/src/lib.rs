@@ -21,6 +21,7 @@ pub mod stats;
 pub mod adapted;
 pub mod busy_neighbour;
 pub mod catalogue_check;
+pub mod defer;
 pub mod manage;
 pub mod probes_harmless;
 pub mod readings;
@@ -185,6 +186,31 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "live-tuning",
         about: "each region's number of threads found while the program runs, against an exhaustive sweep",
         run: adapted::live::run,
+    },
+    Experiment {
+        name: "defer-append",
+        about: "what one deferred call costs its caller, beside libraries that store events; calls a second",
+        run: defer::append::run,
+    },
+    Experiment {
+        name: "defer-baselines",
+        about: "the analysis at each call, and one task a call, against plain programs: what buffers are for",
+        run: defer::baselines::run,
+    },
+    Experiment {
+        name: "defer-table1",
+        about: "capacities of queue and buffers against speed-up, and the capacity found while running",
+        run: defer::table::run,
+    },
+    Experiment {
+        name: "defer-strategies",
+        about: "the profiler on real programs with each strategy, over the sequential analysis",
+        run: defer::strategies::run,
+    },
+    Experiment {
+        name: "profile-cost",
+        about: "the slow-down by the profiler beside uftrace and callgrind, and whether counts are the same",
+        run: defer::cost::run,
     },
     Experiment {
         name: "programs",

@@ -77,6 +77,7 @@
 //! ([`Team::blocking`]) lends its place to another meanwhile. The protocol of places is in
 //! `team/places.rs`, that of units in `team/units.rs`; both are checked with loom.
 
+mod capacity;
 mod claim;
 mod error;
 mod fork;

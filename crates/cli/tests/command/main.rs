@@ -4,6 +4,7 @@
 mod common;
 mod managed;
 mod policy;
+mod profile;
 mod run;
 mod simulate;
 mod tune;

@@ -1,0 +1,340 @@
+//! The real programs that are profiled (`experiments/instrumented.toml`): fetched with apt, built once as
+//! they are and once with the compiler's instrumentation, and run under the profiler in any manner.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use corewise_analyses::read::{Found, read};
+use corewise_analyses::region::{Manner, Region, Wanted};
+use serde::Deserialize;
+
+use crate::experiment::Context;
+use crate::inputs::{Kind, input};
+use crate::measure::{Job, Run, Started};
+
+/// Nothing here takes longer.
+const LONGEST: Duration = Duration::from_secs(300);
+
+#[derive(Deserialize)]
+struct Catalogue {
+    program: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    name: String,
+    source: Vec<String>,
+    build: String,
+    command: Vec<String>,
+    busy: u32,
+    #[serde(default)]
+    ends: Vec<i32>,
+}
+
+/// A program, built both ways.
+#[derive(Clone, Debug)]
+pub struct Instrumented {
+    /// Its name.
+    pub name: String,
+    /// How many CPUs it keeps busy.
+    pub busy: u32,
+    plain: PathBuf,
+    hooked: PathBuf,
+    words: Vec<String>,
+    ends: Vec<i32>,
+    folder: PathBuf,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// From its start to its end, processing included.
+    pub seconds: f64,
+    /// The profile; empty for runs without.
+    pub found: Vec<Found>,
+}
+
+impl Sample {
+    /// Calls that were counted.
+    pub fn calls(&self) -> u64 {
+        let images = self.found.iter().flat_map(|image| &image.calls);
+        images.map(|(.., calls)| calls).sum()
+    }
+
+    /// The most memory of buffers, in bytes.
+    pub fn most_bytes(&self) -> u64 {
+        let images = self.found.iter().map(|image| image.account.most_bytes);
+        images.max().unwrap_or(0)
+    }
+
+    /// How often each function of the program was called, by its address in the file: those that another
+    /// function called, too.
+    pub fn by_function(&self) -> BTreeMap<u64, u64> {
+        let mut counts = BTreeMap::new();
+        for image in &self.found {
+            for (_, callee, calls) in &image.calls {
+                let within =
+                    |m: &&corewise_analyses::region::Module| (m.start..m.end).contains(callee);
+                if let Some(module) = image.modules.iter().find(within) {
+                    *counts.entry(callee - module.bias).or_default() += calls;
+                }
+            }
+        }
+        counts
+    }
+}
+
+impl Instrumented {
+    /// The command without instrumentation.
+    pub fn plain(&self) -> Job {
+        self.job(&self.plain)
+    }
+
+    /// The command with instrumentation, and nothing that listens.
+    pub fn hooked(&self) -> Job {
+        self.job(&self.hooked)
+    }
+
+    /// The instrumented program's file.
+    pub fn file(&self) -> &Path {
+        &self.hooked
+    }
+
+    fn job(&self, program: &Path) -> Job {
+        let place = ["sh", "-c", "cd \"$0\" && exec \"$@\""].map(str::to_owned);
+        let folder = self.folder.to_string_lossy().into_owned();
+        let program = program.to_string_lossy().into_owned();
+        let words = place.into_iter().chain([folder, program]);
+        Job::new(words.chain(self.words.iter().cloned()))
+    }
+
+    /// Runs it without the profiler.
+    ///
+    /// # Errors
+    /// If it does not start, or fails.
+    pub fn run(&self, job: &Job) -> Result<Sample> {
+        let run = job.run(LONGEST)?;
+        Ok(Sample {
+            seconds: self.success(run, job)?.wall_seconds,
+            found: Vec::new(),
+        })
+    }
+
+    /// Runs it profiled.
+    ///
+    /// # Errors
+    /// As above; or if it lost calls.
+    pub fn profiled(&self, hooks: &Path, wanted: Wanted) -> Result<Sample> {
+        let (region, started) = self.started(hooks, wanted)?;
+        self.finished(&region, started)
+    }
+
+    /// Starts it profiled.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn started(&self, hooks: &Path, wanted: Wanted) -> Result<(Region, Started)> {
+        let region = Region::create(wanted)?;
+        let (name, value) = region.variable()?;
+        let job = self
+            .hooked()
+            .with("LD_PRELOAD", hooks.to_string_lossy())
+            .with(name, value);
+        let started = job.start(false)?;
+        Ok((region, started))
+    }
+
+    /// Waits for it, and reads its profile.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn finished(&self, region: &Region, started: Started) -> Result<Sample> {
+        let run = self.success(started.finish(LONGEST)?, &self.hooked())?;
+        let found = read(region);
+        if let Some(image) = found
+            .iter()
+            .find(|image| image.losses != Default::default())
+        {
+            bail!("{} lost calls: {:?}", self.name, image.losses);
+        }
+        Ok(Sample {
+            seconds: run.wall_seconds,
+            found,
+        })
+    }
+
+    fn success(&self, run: Run, job: &Job) -> Result<Run> {
+        match run.status.code() {
+            Some(code) if self.ends.contains(&code) => Ok(run),
+            _ => run.success(job),
+        }
+    }
+}
+
+/// What is wanted for a manner, with what is found or usual otherwise.
+pub fn manner(manner: Manner) -> Wanted {
+    Wanted {
+        manner,
+        ..Wanted::default()
+    }
+}
+
+/// All programs that `--only` does not leave out, built where that is not done yet.
+///
+/// # Errors
+/// If a source cannot be fetched, or does not compile.
+pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
+    let file = context.root.join("experiments/instrumented.toml");
+    let text =
+        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let catalogue: Catalogue = toml::from_str(&text)?;
+    let names: Vec<&str> = catalogue.program.iter().map(|p| p.name.as_str()).collect();
+    let picked = context.pick(&names);
+    let folder = context.inputs.join("instrumented");
+    fs::create_dir_all(&folder)?;
+    let entries = catalogue.program.iter();
+    entries
+        .filter(|entry| picked.contains(&entry.name.as_str()))
+        .map(|entry| built(context, &folder, entry))
+        .collect()
+}
+
+fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented> {
+    for source in &entry.source {
+        fetched(context, folder, source)?;
+    }
+    // What the standard library's headers define is inlined as ever.
+    let hooks = "-O2 -g -finstrument-functions -finstrument-functions-exclude-file-list=/usr/include,/usr/lib";
+    let make = |suffix: &str, flags: &str| -> Result<PathBuf> {
+        let out = folder.join(format!("{}-{suffix}", entry.name));
+        if out.exists() {
+            return Ok(out);
+        }
+        context.say(format!("building {}", out.display()));
+        let output = Command::new("bash")
+            .args(["-euc", &entry.build])
+            .env("FLAGS", flags)
+            .env("OUT", &out)
+            .current_dir(folder)
+            .output()
+            .context("there is no bash")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("{} does not build: {said}", entry.name);
+        }
+        Ok(out)
+    };
+    let words = entry.command.iter().map(|word| filled(context, word));
+    Ok(Instrumented {
+        name: entry.name.clone(),
+        busy: entry.busy,
+        plain: make("plain", "-O2 -g")?,
+        hooked: make("hooked", hooks)?,
+        words: words.collect::<Result<_>>()?,
+        ends: entry.ends.clone(),
+        folder: folder.to_owned(),
+    })
+}
+
+fn filled(context: &Context, word: &str) -> Result<String> {
+    if let Some(megabytes) = word
+        .strip_prefix("{text:")
+        .and_then(|w| w.strip_suffix('}'))
+    {
+        let file = input(&context.inputs, Kind::Text, megabytes.parse()?)?;
+        return Ok(file.to_string_lossy().into_owned());
+    }
+    if word == "{formula}" {
+        return Ok(formula(&context.inputs)?.to_string_lossy().into_owned());
+    }
+    let work = context.root.join("experiments/instrumented");
+    Ok(word.replace("{work}", &work.to_string_lossy()))
+}
+
+/// A random formula of three literals a clause, near where such formulas are hardest (4.26 clauses for each
+/// variable: Crawford and Auton, 1996).
+fn formula(inputs: &Path) -> Result<PathBuf> {
+    const VARIABLES: i32 = 170;
+    const CLAUSES: i32 = VARIABLES * 426 / 100;
+    let path = inputs.join(format!("formula-{VARIABLES}.cnf"));
+    if path.exists() {
+        return Ok(path);
+    }
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut text = format!("p cnf {VARIABLES} {CLAUSES}\n").into_bytes();
+    for _ in 0..CLAUSES {
+        let mut literal = || random.i32(1..=VARIABLES) * if random.bool() { 1 } else { -1 };
+        let [a, b, c] = [literal(), literal(), literal()];
+        writeln!(text, "{a} {b} {c} 0")?;
+    }
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+/// A source package, unpacked: fetched with apt, whose own lists and sources stay as they are.
+fn fetched(context: &Context, folder: &Path, name: &str) -> Result<()> {
+    let unpacked = folder.join(name);
+    if unpacked.is_dir() {
+        return Ok(());
+    }
+    context.say(format!("fetching Debian's source package {name}"));
+    let own = tempfile::tempdir()?;
+    for below in ["state/lists/partial", "cache/archives/partial", "got"] {
+        fs::create_dir_all(own.path().join(below))?;
+    }
+    let list = own.path().join("sources.list");
+    fs::write(
+        &list,
+        "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n",
+    )?;
+    let apt = |words: &[&str]| -> Result<bool> {
+        let place =
+            |name: &str, below: &str| format!("{name}={}", own.path().join(below).display());
+        let status = Command::new("apt-get")
+            .args(["-q", "-o", &place("Dir::Etc::SourceList", "sources.list")])
+            .args([
+                "-o",
+                "Dir::Etc::SourceParts=/dev/null",
+                "-o",
+                "APT::Sandbox::User=root",
+            ])
+            .args([
+                "-o",
+                &place("Dir::State", "state"),
+                "-o",
+                &place("Dir::Cache", "cache"),
+            ])
+            .args(words)
+            .current_dir(own.path().join("got"))
+            .stdout(std::process::Stdio::null())
+            .status()
+            .context("there is no apt-get: this experiment needs Debian's source packages")?;
+        Ok(status.success())
+    };
+    if !apt(&["update"])? || !apt(&["source", "--download-only", name])? {
+        bail!("Debian's source package {name} could not be fetched: is a network there?");
+    }
+    let part = folder.join(format!("{name}.part"));
+    let _ = fs::remove_dir_all(&part);
+    fs::create_dir_all(&part)?;
+    let orig = fs::read_dir(own.path().join("got"))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.to_string_lossy().contains(".orig.tar."))
+        .with_context(|| format!("the source package {name} has no original archive"))?;
+    let unpack = Command::new("tar")
+        .args(["--strip-components=1", "-xf"])
+        .arg(&orig)
+        .arg("-C")
+        .arg(&part)
+        .status()?;
+    if !unpack.success() {
+        bail!("{} cannot be unpacked", orig.display());
+    }
+    fs::rename(&part, &unpacked)?;
+    Ok(())
+}
