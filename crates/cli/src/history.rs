@@ -185,13 +185,15 @@ fn show_text(entry: &Entry) -> String {
         key.machine.cpu_model, key.machine.cpus, key.machine.effective_cpus
     ));
     lines.push(format!("  others used {} CPUs", key.load_class));
-    lines.push(format!(
-        "  chosen      {} threads, waiting: {} (objective {}, confidence {:.0} %)",
-        record.chosen_threads,
-        record.wait_policy,
-        key.objective,
-        record.confidence * 100.0
-    ));
+    lines.push(match record.chosen_threads {
+        0 => "  chosen      none: it takes no number of threads".to_owned(),
+        threads => format!(
+            "  chosen      {threads} threads, waiting: {} (objective {}, confidence {:.0} %)",
+            record.wait_policy,
+            key.objective,
+            record.confidence * 100.0
+        ),
+    });
     lines.push(format!(
         "  found       {} by {} in {:.2} s: {}",
         ago(record.created_unix_s),
