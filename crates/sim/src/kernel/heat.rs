@@ -244,7 +244,7 @@ mod tests {
             cooler_by_c: 5.0,
             slow_speed: 0.5,
             slow_power: 0.3,
-            worse: [(0, 1.5)].into(),
+            worse: [(0, 1.8)].into(),
         }
     }
 

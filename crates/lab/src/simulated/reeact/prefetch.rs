@@ -1,7 +1,7 @@
 //! `sim-prefetch`: eleven programs with four threads on the simulated quad core, under the policy that switches
 //! prefetchers, and with prefetchers always on and always off (REEact, section 4.3 and Figure 6).
 //!
-//! The text gives the largest gains over either and that four programs do not care. Each row of [`PROGRAMS`] says
+//! The text gives the largest gains over either and that four programs do not care. Each program below says
 //! what it stands for; which of the paper's programs is which is not published.
 
 use anyhow::Result;
