@@ -1,6 +1,7 @@
 //! `defer-strategies`: the profiler on real programs, sequentially and with each strategy of deferred calls
 //! (the paper's Figure 6), and what two of them do with CPUs and queue over time (Figures 7 and 8).
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ const MANNERS: [(&str, Manner); 5] = [
 const ADAPTIVE: usize = 4;
 /// How long each measurement of the capacity takes.
 const CAPACITY: Duration = Duration::from_millis(60);
+/// Runs between two of them.
+const BETWEEN: usize = 8;
 /// Programs that show what happens over time.
 const OVER_TIME: [&str; 2] = ["lua", "pbzip2"];
 const SAMPLES: Duration = Duration::from_millis(20);
@@ -45,10 +48,9 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut seconds = vec![Vec::new(); cells];
     let mut calls = vec![0; programs.len()];
     let mut capacities = Vec::new();
-    let mut last_round = None;
-    for (round, cell) in interleaved(0..cells, rounds, 8) {
-        if last_round != Some((round, cell % 8)) {
-            last_round = Some((round, cell % 8));
+    let mut differ = BTreeSet::new();
+    for (index, (_, cell)) in interleaved(0..cells, rounds, 8).into_iter().enumerate() {
+        if index % BETWEEN == 0 {
             capacities.push(capacity(CAPACITY)?);
         }
         let program = &programs[cell / MANNERS.len()];
@@ -56,13 +58,13 @@ pub fn run(context: &Context) -> Result<Report> {
         let sample = program.profiled(&hooks, manner(MANNERS[which].1))?;
         let counted = &mut calls[cell / MANNERS.len()];
         if program.busy == 1 && *counted != 0 && *counted != sample.calls() {
-            report.note(format!(
-                "{} did not make the same calls each time",
-                program.name
-            ));
+            differ.insert(program.name.as_str());
         }
         *counted = sample.calls();
         seconds[cell].push(sample.seconds);
+    }
+    for name in differ {
+        report.note(format!("{name} does not make the same calls each time"));
     }
     let capacity = median(&capacities);
     report.figure("capacity", capacity);
