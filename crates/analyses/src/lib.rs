@@ -6,8 +6,8 @@
 //! processed, is processed by whoever reads the region ([`mod@read`]).
 //!
 //! [`profile`] is the analysis: the same code runs at each call (sequentially), or on deferred calls. Its
-//! results are [given names](names), made into a [`graph`], and shown: as a profiling
-//! [blueprint](blueprint), a [flame graph](flame), for [Graphviz](dot), or in [callgrind's](callgrind) format.
+//! results are [given names](names), made into a [`graph`], and shown: as a profiling [`blueprint`], a
+//! [flame graph](flame), for [Graphviz](dot), or in the format of [`callgrind`].
 
 #[cfg(feature = "show")]
 pub mod blueprint;
