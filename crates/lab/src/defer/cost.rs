@@ -65,7 +65,7 @@ pub fn run(context: &Context) -> Result<Report> {
             all[cell].push(*ratio);
         }
         let compared = match cells.contains(&"callgrind") {
-            true => Some(compared(program, &hooks, folder.path())?),
+            true => Some(compared(&program.not_inlined(), &hooks, folder.path())?),
             false => None,
         };
         let text = match compared {
@@ -102,7 +102,10 @@ pub fn run(context: &Context) -> Result<Report> {
         ));
     }
     report.tables.push(table);
-    report.note("Every tool sees the functions that gcc instruments; callgrind all others, too.");
+    report.note(
+        "Every tool sees the functions that gcc instruments; callgrind all others, too. Counts are compared on programs \
+         compiled with -fno-inline: the hooks count inlined calls, too.",
+    );
     Ok(report)
 }
 

@@ -45,6 +45,7 @@ pub struct Instrumented {
     pub busy: u32,
     plain: PathBuf,
     hooked: PathBuf,
+    not_inlined: PathBuf,
     words: Vec<String>,
     ends: Vec<i32>,
     folder: PathBuf,
@@ -98,6 +99,16 @@ impl Instrumented {
     /// The command with instrumentation, and nothing that listens.
     pub fn hooked(&self) -> Job {
         self.job(&self.hooked)
+    }
+
+    /// The same program with nothing inlined: the hooks count inlined calls, which tools that look at the
+    /// machine's calls cannot see.
+    #[must_use]
+    pub fn not_inlined(&self) -> Instrumented {
+        Instrumented {
+            hooked: self.not_inlined.clone(),
+            ..self.clone()
+        }
     }
 
     /// The instrumented program's file.
@@ -235,6 +246,7 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
         busy: entry.busy,
         plain: make("plain", "-O2 -g")?,
         hooked: make("hooked", hooks)?,
+        not_inlined: make("not-inlined", &format!("{hooks} -fno-inline"))?,
         words: words.collect::<Result<_>>()?,
         ends: entry.ends.clone(),
         folder: folder.to_owned(),
