@@ -124,6 +124,8 @@ fn under(tool: &str, job: &Job, folder: &Path) -> Job {
         "uftrace" => job.under([
             "uftrace",
             "record",
+            // Also of a shell that has no hooks, and starts the program.
+            "--force",
             "--no-libcall",
             "--no-event",
             "-d",
