@@ -16,6 +16,10 @@ use crate::measure::{Job, Started};
 /// No run takes longer; one that does is ended, and counts as one that took so long.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
+/// Sequences to be aligned, and letters of each.
+const SEQUENCES: u32 = 130;
+const SEQUENCE_LETTERS: u32 = 160;
+
 /// Progress is read so often.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -94,30 +98,36 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             9_000,
         ),
         Program {
-            name: "imagemagick",
-            about: "Debian's ImageMagick (libgomp)",
+            name: "clustalo",
+            about: "Debian's Clustal Omega (libgomp), which aligns made sequences",
             needs_its_threads: false,
             counts: false,
-            words: [
-                "convert",
-                "-size",
-                "1300x900",
-                "-seed",
-                "1",
-                "plasma:red-blue",
-                "-blur",
-                "0x9",
-                "-resize",
-                "150%",
-                "-sharpen",
-                "0x3",
-                "null:",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            variables: vec![("OMP_NUM_THREADS", cpus.clone())],
+            words: vec![
+                "clustalo".to_owned(),
+                format!("--threads={cpus}"),
+                "-i".to_owned(),
+                sequences(folder)?,
+            ],
+            variables: Vec::new(),
         },
     ])
+}
+
+/// A file of made protein sequences in `folder`.
+fn sequences(folder: &Path) -> Result<String> {
+    const LETTERS: &[u8] = b"ACDEFGHIKLMNPQRSTVWY";
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut text = String::new();
+    for number in 1..=SEQUENCES {
+        text.push_str(&format!(">s{number}\n"));
+        text.extend(
+            (0..SEQUENCE_LETTERS).map(|_| char::from(LETTERS[random.usize(..LETTERS.len())])),
+        );
+        text.push('\n');
+    }
+    let path = folder.join("sequences.fa");
+    std::fs::write(&path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(path.to_string_lossy().into_owned())
 }
 
 /// Threads of which half work, each by itself, for `rounds` rounds, and half sleep.

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::OnceLock;
 
+/// Longer than two gangs take until each has been stopped.
+const TURN: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// A program whose threads meet at a spinning barrier until it is told to end.
 fn spin() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
@@ -98,7 +101,7 @@ fn two_gangs_take_turns_and_are_stopped_by_ptrace() {
         assert!(turn("runs_ns") <= 50_000_000);
     }
     // Each has had one turn, at least.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    std::thread::sleep(TURN);
     for summary in two.end() {
         let gang = &summary["gang"];
         assert_eq!(gang["means"], "ptrace", "{gang}");
@@ -113,7 +116,10 @@ fn programs_that_wait_in_loops_are_found_to_be_gangs_and_the_journal_says_why() 
     if let Some(why) = cannot("spin", &two.place) {
         return eprintln!("skipped: {why}");
     }
-    two.by_turns();
+    for program in two.by_turns() {
+        let waits = &program["waits"];
+        assert!(waits["spinning"].as_u64() >= Some(200), "{program}");
+    }
     // It is written a moment after what it tells.
     until("the reason in the journal", || {
         let journal = two.place.runtime().join("journal.jsonl");
@@ -121,6 +127,8 @@ fn programs_that_wait_in_loops_are_found_to_be_gangs_and_the_journal_says_why() 
         let why = "of their time in loops that wait";
         journal.contains(why).then_some(())
     });
+    // Each has had one turn, at least.
+    std::thread::sleep(TURN);
     for summary in two.end() {
         assert_eq!(summary["gang"]["found"], true, "{summary}");
     }
