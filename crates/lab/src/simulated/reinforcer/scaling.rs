@@ -1,5 +1,4 @@
-//! `sim-scaling`: Thread Reinforcer's Table III, the shape of its Table IV, and Figure 1's one thread a CPU, bound
-//! and unbound.
+//! `sim-scaling`: Thread Reinforcer's Table III, and the shape of its Table IV.
 
 use anyhow::Result;
 use corewise_sim::machine::SimMachine;
