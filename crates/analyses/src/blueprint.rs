@@ -6,6 +6,7 @@
 //! box's title (hover over it) has the figures.
 
 use crate::graph::Graph;
+use crate::names::shortened;
 use maud::{Markup, html};
 use std::fmt;
 
@@ -215,7 +216,7 @@ fn draw(
                 @for (node, placed) in graph.nodes.iter().zip(placed) {
                     @if let Some(placed) = placed {
                         text x=(number(placed.x)) y=(number(placed.y + placed.height + 10.0)) {
-                            (short(&node.name, placed.width))
+                            (shortened(&node.name, ((placed.width + GAP) / 5.2) as usize))
                         }
                     }
                 }
@@ -233,19 +234,6 @@ fn curve(from: Placed, to: Placed) -> String {
         y1 + bend,
         y2 - bend
     )
-}
-
-/// As much of a name as fits below a box.
-fn short(name: &str, width: f64) -> String {
-    let room = ((width + GAP) / 5.2) as usize;
-    match name.chars().count() <= room {
-        true => name.to_owned(),
-        false => name
-            .chars()
-            .take(room.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
-    }
 }
 
 #[cfg(test)]

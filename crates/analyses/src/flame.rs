@@ -8,6 +8,7 @@
 //! execution profiler*, 1982, section 4).
 
 use crate::graph::Graph;
+use crate::names::shortened;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
@@ -106,7 +107,7 @@ fn draw(boxes: &[Placed<'_>], rows: usize, calls: u64, title: &str) -> Markup {
                         height=(number(ROW - 1.0)) fill=(colour(placed.name)) {}
                     @if placed.width > 3.0 * LETTER {
                         text x=(number(placed.x + 2.0)) y=(number(y + ROW - 5.0)) {
-                            (short(placed.name, placed.width))
+                            (shortened(placed.name, (placed.width / LETTER) as usize))
                         }
                     }
                 }
@@ -121,18 +122,6 @@ fn colour(name: &str) -> String {
         sum.wrapping_mul(31).wrapping_add(u32::from(byte))
     });
     format!("hsl({},75%,{}%)", 15 + sum % 40, 60 + sum / 64 % 15)
-}
-
-fn short(name: &str, width: f64) -> String {
-    let room = (width / LETTER) as usize;
-    match name.chars().count() <= room {
-        true => name.to_owned(),
-        false => name
-            .chars()
-            .take(room.saturating_sub(1))
-            .chain(['…'])
-            .collect(),
-    }
 }
 
 /// Functions from the outermost in, and the calls of the innermost.

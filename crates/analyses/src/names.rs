@@ -148,6 +148,18 @@ pub fn demangled(name: &str) -> String {
     text.map_or_else(|| name.to_owned(), |text| format!("{text}{clone}"))
 }
 
+/// A name in so many letters at most; what is left out shows.
+pub(crate) fn shortened(name: &str, letters: usize) -> String {
+    match name.chars().count() <= letters {
+        true => name.to_owned(),
+        false => name
+            .chars()
+            .take(letters.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
 use anyhow::Result;
 use clap::Args;
-use corewise_decide::gang::MOST_WEIGHT;
+use corewise_decide::gang::{MOST_WEIGHT, USUAL_WEIGHT};
 use corewise_decide::live::{ASKED_FOR, UNASKED};
 use corewise_decide::setting::Setting;
 use corewise_launch::adapters::Plan;
@@ -100,9 +100,6 @@ pub(crate) struct RunArgs {
     #[arg(short, long)]
     quiet: bool,
 }
-
-/// A gang's share of the time against others.
-const USUAL_WEIGHT: u32 = 100;
 
 /// A gang's name, as long as a message has room for.
 fn gang_name(text: &str) -> Result<String, String> {

@@ -46,6 +46,12 @@ pub const LEAD_NS: u64 = 1_000_000;
 /// The heaviest weight.
 pub const MOST_WEIGHT: u32 = 10_000;
 
+/// The weight of a set of which nothing else was said.
+pub const USUAL_WEIGHT: u32 = 100;
+
+/// A program that spends a smaller part of its time in loops that wait, in thousandths, hardly spins.
+pub const HARDLY_SPINS: u32 = 50;
+
 /// Relocatable sets that one plan moves, at most.
 const MOST_MOVES: usize = 4;
 

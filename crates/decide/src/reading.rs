@@ -44,6 +44,26 @@ pub struct ThreadReading {
     pub spin_ns: Option<u64>,
 }
 
+impl ThreadReading {
+    /// Adds another thread's counters to this sum. A counter that either lacks is taken as what the other has.
+    pub fn add(&mut self, thread: &ThreadReading) {
+        fn add(sum: &mut Option<u64>, value: Option<u64>) {
+            if let Some(value) = value {
+                *sum = Some(sum.unwrap_or(0) + value);
+            }
+        }
+        self.run_ns += thread.run_ns;
+        self.cpu_wait_ns += thread.cpu_wait_ns;
+        add(&mut self.user_ns, thread.user_ns);
+        add(&mut self.system_ns, thread.system_ns);
+        add(&mut self.voluntary_switches, thread.voluntary_switches);
+        add(&mut self.involuntary_switches, thread.involuntary_switches);
+        add(&mut self.migrations, thread.migrations);
+        add(&mut self.lock_ns, thread.lock_ns);
+        add(&mut self.spin_ns, thread.spin_ns);
+    }
+}
+
 /// A program's counters at one moment: its living threads, and the sum over those that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReading {

@@ -43,15 +43,11 @@ impl<T> Queue<T> {
     /// # Errors
     /// The item, if the queue is full or closed.
     pub(crate) fn try_push(&self, item: T) -> Result<(), T> {
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         if state.closed || state.items.len() >= self.capacity {
             return Err(item);
         }
-        state.items.push_back(item);
-        if state.takers > 0 {
-            drop(state);
-            self.filled.notify_one();
-        }
+        self.put(state, item);
         Ok(())
     }
 
@@ -69,12 +65,16 @@ impl<T> Queue<T> {
         if state.closed {
             return Err(item);
         }
+        self.put(state, item);
+        Ok(())
+    }
+
+    fn put(&self, mut state: crate::sync::MutexGuard<'_, State<T>>, item: T) {
         state.items.push_back(item);
         if state.takers > 0 {
             drop(state);
             self.filled.notify_one();
         }
-        Ok(())
     }
 
     /// Takes the oldest item, and waits where there is none. `None`: the queue is closed and empty.

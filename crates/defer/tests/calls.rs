@@ -2,9 +2,12 @@
 //! panics and the ends of threads; and arguments are dropped once.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod common;
+
+use common::Lazy;
 use corewise_defer::{
-    Adaptive, By, Environment, Pending, Pool, Process, Report, Settings, Spent, Strategy,
-    Synchronous, Work, deferred, promise,
+    Adaptive, Environment, Pending, Pool, Process, Report, Settings, Spent, Strategy, Synchronous,
+    Work, deferred, promise,
 };
 use proptest::prelude::{ProptestConfig, Strategy as _, any, prop_oneof, proptest};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -95,23 +98,6 @@ enum Which {
     Adaptive(usize),
     /// Gives buffers only to those who wait, and those the newest first.
     Lazy,
-}
-
-#[derive(Default)]
-struct Lazy(Mutex<Vec<Work>>);
-
-impl Strategy for Lazy {
-    fn submit(&self, work: Work) -> Spent {
-        self.0.lock().unwrap().push(work);
-        Spent::default()
-    }
-
-    fn help(&self) -> bool {
-        let work = self.0.lock().unwrap().pop();
-        let found = work.is_some();
-        work.into_iter().for_each(|work| work.run(By::Waiter));
-        found
-    }
 }
 
 impl Drop for Lazy {

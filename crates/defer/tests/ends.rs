@@ -1,7 +1,10 @@
 //! The ends of threads and of the program: what is stored is executed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use corewise_defer::{Adaptive, By, Environment, Pool, Settings, Spent, Strategy, Work, deferred};
+mod common;
+
+use common::Lazy;
+use corewise_defer::{Adaptive, Environment, Pool, Settings, deferred};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -44,28 +47,10 @@ fn the_end_of_a_thread_submits_what_its_last_destructors_deferred() {
     assert_eq!(sum.0.load(Ordering::Relaxed), 101);
 }
 
-/// Executes nothing by itself.
-#[derive(Default)]
-struct Keeps(Mutex<Vec<Work>>);
-
-impl Strategy for Keeps {
-    fn submit(&self, work: Work) -> Spent {
-        self.0.lock().unwrap().push(work);
-        Spent::default()
-    }
-
-    fn help(&self) -> bool {
-        let work = self.0.lock().unwrap().pop();
-        let found = work.is_some();
-        work.into_iter().for_each(|work| work.run(By::Waiter));
-        found
-    }
-}
-
 #[test]
 fn a_waiter_helps_where_nobody_else_would_ever_come_to_it() {
     let sum = Arc::new(Sum::default());
-    let settings = Settings::new(Keeps::default()).capacity(4);
+    let settings = Settings::new(Lazy::default()).capacity(4);
     let environment: Environment<AddsBuffer> = settings.environment(Arc::clone(&sum));
     for number in 0..10 {
         environment.add(number);

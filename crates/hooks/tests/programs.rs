@@ -132,6 +132,18 @@ fn with(manner: Manner, capacity: u32) -> Wanted {
     }
 }
 
+/// What is known of a program's run without arguments.
+fn graph_of(file: &Path, wanted: Wanted) -> Graph {
+    let region = Region::create(wanted).unwrap();
+    let (name, value) = region.variable().unwrap();
+    let status = Command::new(file)
+        .env(name, value)
+        .env("LD_PRELOAD", hooks())
+        .status();
+    assert!(status.unwrap().success());
+    Graph::new(&read(&region), &mut Names::default())
+}
+
 #[test]
 fn every_manner_counts_the_same() {
     for (name, manner) in Manner::ALL {
@@ -258,14 +270,7 @@ fn what_has_no_room_is_counted_as_lost() {
         .args([&file, &source])
         .status();
     assert!(compiled.unwrap().success());
-    let region = Region::create(wanted).unwrap();
-    let (name, value) = region.variable().unwrap();
-    let status = Command::new(&file)
-        .env(name, value)
-        .env("LD_PRELOAD", hooks())
-        .status();
-    assert!(status.unwrap().success());
-    let graph = Graph::new(&read(&region), &mut Names::default());
+    let graph = graph_of(&file, wanted);
     assert!(graph.losses.no_room > 0);
     assert_eq!(graph.calls() + graph.losses.no_room, 301);
 }
@@ -289,14 +294,7 @@ fn programs_call_the_small_c_interface_with_and_without_the_library() {
     let flag = format!("-I{}", include.display());
     let (_folder, file) = compile("gcc", "interface.c", "interface", &[&flag]);
     assert!(Command::new(&file).status().unwrap().success());
-    let region = Region::create(Wanted::default()).unwrap();
-    let (name, value) = region.variable().unwrap();
-    let status = Command::new(&file)
-        .env(name, value)
-        .env("LD_PRELOAD", hooks())
-        .status();
-    assert!(status.unwrap().success());
-    let graph = Graph::new(&read(&region), &mut Names::default());
+    let graph = graph_of(&file, Wanted::default());
     let node = graph
         .nodes
         .iter()

@@ -11,7 +11,7 @@ use corewise_abi::VERSION;
 use corewise_abi::message::{
     Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
 };
-use corewise_decide::gang::MOST_WEIGHT;
+use corewise_decide::gang::{MOST_WEIGHT, USUAL_WEIGHT};
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
@@ -192,7 +192,7 @@ impl LinuxWorld<'_> {
                 let program = program?;
                 // Between users nobody takes more than the usual share for himself.
                 let most = match self.options.everyone && peer.uid != 0 {
-                    true => 100,
+                    true => USUAL_WEIGHT,
                     false => MOST_WEIGHT,
                 };
                 let gang = gang.map(|gang| own(gang, peer.uid, most));

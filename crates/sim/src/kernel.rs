@@ -41,6 +41,7 @@ use crate::machine::SimMachine;
 use agenda::{Agenda, Due};
 use bits::Bits;
 use corewise_decide::cpus::CpuSet;
+use corewise_decide::reading::{CpuReading, MachineReading};
 use domains::Domains;
 use group::Group;
 use heat::Heat;
@@ -258,6 +259,27 @@ impl Kernel {
     /// The machine that it runs on.
     pub fn machine(&self) -> &SimMachine {
         &self.machine
+    }
+
+    /// What sensors that are exact would say of the machine at this moment.
+    pub fn reading(&self) -> MachineReading {
+        let cpus = (0..self.machine().cpus()).map(|cpu| {
+            let counted = self.cpu(cpu);
+            CpuReading {
+                cpu,
+                busy_ns: counted.busy_ns,
+                idle_ns: counted.idle_ns,
+                steal_ns: 0,
+            }
+        });
+        MachineReading {
+            time_ns: self.now(),
+            cpus: cpus.collect(),
+            runnable: Some(self.runnable()),
+            pressure_ns: Some(self.pressure_ns()),
+            instructions: Some(self.instructions()),
+            heat: self.heat(),
+        }
     }
 
     /// The next event at or before `until_ns`. `None`: there is nothing until then, and it is `until_ns`

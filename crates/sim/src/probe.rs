@@ -8,7 +8,7 @@ use crate::kernel::{Event, Kernel};
 use crate::machine::SimMachine;
 use crate::program::{Notice, ProgramNumber, ProgramSpec, Programs, Start, WaitPolicy};
 use corewise_decide::cpus::CpuSet;
-use corewise_decide::reading::{CpuReading, MachineReading, ProgramReading, ThreadReading};
+use corewise_decide::reading::{ProgramReading, ThreadReading};
 use corewise_decide::search::host::Prober;
 use corewise_decide::setting;
 use corewise_decide::watch::{Watch, WatchPlan, WatchStep, Watched};
@@ -68,7 +68,7 @@ impl Prober for SimProber {
             if let Some(wall_ns) = ended {
                 return Ok(watch.on_end(wall_ns, wall_ns));
             }
-            step = watch.on_reading(probe.read(), probe.read_machine());
+            step = watch.on_reading(probe.read(), probe.kernel.reading());
         }
     }
 
@@ -151,7 +151,7 @@ impl Probe {
                 spin_ns: Some(used.spin_ns),
             };
             match used.state {
-                Some(crate::kernel::ThreadState::Exited) | None => add(&mut ended, &reading),
+                Some(crate::kernel::ThreadState::Exited) | None => ended.add(&reading),
                 Some(_) => threads.push(reading),
             }
         }
@@ -162,39 +162,6 @@ impl Probe {
             regions: None,
         }
     }
-
-    fn read_machine(&self) -> MachineReading {
-        let cpus = 0..self.kernel.machine().cpus();
-        let cpus = cpus.map(|cpu| {
-            let counted = self.kernel.cpu(cpu);
-            CpuReading {
-                cpu,
-                busy_ns: counted.busy_ns,
-                idle_ns: counted.idle_ns,
-                steal_ns: 0,
-            }
-        });
-        MachineReading {
-            time_ns: self.kernel.now(),
-            cpus: cpus.collect(),
-            runnable: Some(self.kernel.runnable()),
-            pressure_ns: Some(self.kernel.pressure_ns()),
-            instructions: Some(self.kernel.instructions()),
-            heat: self.kernel.heat(),
-        }
-    }
-}
-
-/// Sums the counters of a thread that has ended.
-fn add(sum: &mut ThreadReading, ended: &ThreadReading) {
-    let add = |sum: Option<u64>, more: Option<u64>| Some(sum.unwrap_or(0) + more.unwrap_or(0));
-    sum.run_ns += ended.run_ns;
-    sum.cpu_wait_ns += ended.cpu_wait_ns;
-    sum.voluntary_switches = add(sum.voluntary_switches, ended.voluntary_switches);
-    sum.involuntary_switches = add(sum.involuntary_switches, ended.involuntary_switches);
-    sum.migrations = add(sum.migrations, ended.migrations);
-    sum.lock_ns = add(sum.lock_ns, ended.lock_ns);
-    sum.spin_ns = add(sum.spin_ns, ended.spin_ns);
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::pack::Slots;
 use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// The longest slice, in nanoseconds.
 pub const LONGEST_SLICE_NS: u64 = 50_000_000;
@@ -61,22 +60,26 @@ pub(super) fn slices(slots: &Slots, switch_cost_ns: u64) -> Vec<u64> {
 fn longest_run(slots: &Slots) -> f64 {
     let count = slots.members.len();
     let mut longest = slots.lengths.iter().copied().fold(0.0, f64::max);
-    let mut often: BTreeMap<usize, usize> = BTreeMap::new();
+    let sets = slots
+        .members
+        .iter()
+        .flatten()
+        .max()
+        .map_or(0, |most| most + 1);
+    let mut often = vec![0; sets];
     for &set in slots.members.iter().flatten() {
-        *often.entry(set).or_default() += 1;
+        often[set] += 1;
     }
     // Of each set: the slot after the last in which it ran, and how long it had run by then. Twice round, for those
     // that run at the end and at the beginning.
-    let mut runs: BTreeMap<usize, (usize, f64)> = BTreeMap::new();
+    let mut runs = vec![(0, 0.0); sets];
     for at in 0..2 * count {
         let length = slots.lengths[at % count];
-        for set in &slots.members[at % count] {
-            let until = match runs.get(set) {
-                Some((end, long)) if *end == at => long + length,
-                _ => length,
-            };
-            runs.insert(*set, (at + 1, until));
-            if often.get(set).is_some_and(|often| *often < count) {
+        for &set in &slots.members[at % count] {
+            let (end, long) = runs[set];
+            let until = if end == at { long + length } else { length };
+            runs[set] = (at + 1, until);
+            if often[set] < count {
                 longest = longest.max(until);
             }
         }

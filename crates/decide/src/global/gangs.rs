@@ -11,7 +11,7 @@
 //! turns only beside gangs that need them.
 
 use crate::cpus::CpuSet;
-use crate::gang::{Demand, Schedule, Seen, Set, SetId, Where};
+use crate::gang::{Demand, HARDLY_SPINS, Schedule, Seen, Set, SetId, USUAL_WEIGHT, Where};
 use crate::global::GlobalManager;
 use crate::status::{Gang, Program, ProgramId, Status, Waits};
 use crate::world::{Input, Output, Readings};
@@ -33,10 +33,9 @@ const ONE_RING: u32 = 64;
 /// plans do not change with every measurement.
 const SWITCH_COST_NS: u64 = 50_000;
 
-/// From this part of its time on, in thousandths, a program that spins is found to be a gang; below the other
-/// one it is not any longer.
+/// From this part of its time on, in thousandths, a program that spins is found to be a gang; below
+/// [`HARDLY_SPINS`] it is not any longer.
 const SPINS: u32 = 200;
-const SPINS_NO_LONGER: u32 = 50;
 
 /// One program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -218,7 +217,7 @@ impl Gangs {
                 let gang = Gang {
                     name: String::new(),
                     keeps_idle: false,
-                    weight: 100,
+                    weight: USUAL_WEIGHT,
                 };
                 let set = self.join(program, &gang, status);
                 if let Some(member) = self.members.get_mut(&program) {
@@ -392,7 +391,7 @@ fn found(program: &Program, waits: &Waits) -> Option<String> {
 
 /// Whether one that was found to be a gang has become another program since.
 fn no_longer_found(program: &Program, waits: &Waits) -> bool {
-    let spins = waits.spinning.is_some_and(|part| part >= SPINS_NO_LONGER);
+    let spins = waits.spinning.is_some_and(|part| part >= HARDLY_SPINS);
     program.wants.malleable || !spins
 }
 

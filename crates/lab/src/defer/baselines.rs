@@ -4,7 +4,7 @@
 use anyhow::Result;
 use corewise_analyses::region::{Manner, Wanted};
 
-use crate::defer::programs::{all, manner};
+use crate::defer::programs::{manner, these};
 use crate::experiment::{Context, Report, Table, number};
 use crate::stats::{geometric_mean, interleaved, median, paired_ratio};
 
@@ -22,10 +22,7 @@ pub fn run(context: &Context) -> Result<Report> {
         "plain programs, the instrumentation alone, the sequential analysis, one task a call, and deferred calls",
         "one session",
     );
-    let mut programs = all(context)?;
-    if context.only.is_empty() {
-        programs.retain(|program| PROGRAMS.contains(&program.name.as_str()));
-    }
+    let programs = these(context, &PROGRAMS)?;
     let hooks = context.hooks()?;
     let naive = Wanted {
         capacity: 1,

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use corewise_analyses::region::Manner;
 
-use crate::defer::programs::{Instrumented, all, manner};
+use crate::defer::programs::{Instrumented, manner, these};
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::measure::Job;
 use crate::stats::{geometric_mean, interleaved, median, paired_ratio};
@@ -28,10 +28,7 @@ pub fn run(context: &Context) -> Result<Report> {
         "plain programs, and the instrumented ones under corewise profile, uftrace record and callgrind",
         "one session",
     );
-    let mut programs = all(context)?;
-    if context.only.is_empty() {
-        programs.retain(|program| PROGRAMS.contains(&program.name.as_str()));
-    }
+    let programs = these(context, &PROGRAMS)?;
     let hooks = context.hooks()?;
     let cells: Vec<&str> = CELLS.into_iter().filter(|cell| present(cell)).collect();
     for missing in CELLS.iter().filter(|cell| !cells.contains(cell)) {

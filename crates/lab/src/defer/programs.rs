@@ -200,6 +200,18 @@ pub fn manner(manner: Manner) -> Wanted {
 /// # Errors
 /// If a source cannot be fetched, or does not compile.
 pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
+    usual(context, None)
+}
+
+/// The same, but without `--only` these alone.
+///
+/// # Errors
+/// As [`all`].
+pub fn these(context: &Context, names: &[&str]) -> Result<Vec<Instrumented>> {
+    usual(context, Some(names).filter(|_| context.only.is_empty()))
+}
+
+fn usual(context: &Context, only: Option<&[&str]>) -> Result<Vec<Instrumented>> {
     let file = context.root.join("experiments/instrumented.toml");
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -211,6 +223,7 @@ pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
     let entries = catalogue.program.iter();
     entries
         .filter(|entry| picked.contains(&entry.name.as_str()))
+        .filter(|entry| only.is_none_or(|only| only.contains(&entry.name.as_str())))
         .map(|entry| built(context, &folder, entry))
         .collect()
 }

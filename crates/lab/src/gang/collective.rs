@@ -16,7 +16,7 @@ use crate::gang::together::{Share, shares};
 use crate::load::allowed_cpus;
 use crate::manage::stage::Manager;
 use crate::measure::Job;
-use crate::stats::{median, percentile};
+use crate::stats::{median, paired_ratio, percentile};
 
 /// Numbers of threads that are stopped at once.
 const THREADS: [u32; 4] = [2, 4, 8, 64];
@@ -67,16 +67,11 @@ fn without_sets(context: &Context, report: &mut Report) -> Result<()> {
             seconds.push(run.success(&job)?.wall_seconds);
         }
     }
-    let ratios: Vec<f64> = seconds[0]
-        .iter()
-        .zip(&seconds[1])
-        .map(|(managed, plain)| managed / plain)
-        .collect();
     report.figure("hackbench.managed_seconds", median(&seconds[0]));
     report.figure("hackbench.plain_seconds", median(&seconds[1]));
     report.bars.push(Bar::at_most(
         "hackbench without any set, managed over plain, median of pairs (at most)",
-        median(&ratios),
+        paired_ratio(&seconds[0], &seconds[1]).median,
         1.021,
     ));
     Ok(())

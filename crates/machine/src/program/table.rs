@@ -16,7 +16,7 @@ use super::files::{Budget, ThreadFiles};
 use super::kernel::KernelWatch;
 use super::spin::SpinSensor;
 use super::sys;
-use super::thread::{self, Fate, Thread};
+use super::thread::{Fate, Thread};
 use super::tree::Tree;
 
 /// The scheduler's tick where it is slowest (100 Hz): so late may a running thread's counters be.
@@ -164,7 +164,7 @@ impl Table {
             last.spin_ns = Some(at_end.max(last.spin_ns.unwrap_or(0)));
         }
         *self.ended_of_process.entry(last.pid).or_default() += last.run_ns;
-        thread::add(&mut self.ended, &last);
+        self.ended.add(&last);
     }
 
     /// Takes the records of threads that have ended from the kernel.
@@ -193,7 +193,7 @@ impl Table {
         let full = lost.is_some();
         if let Some(lost) = lost {
             // In `lost` are also those that are leaving now: they must not be counted twice.
-            thread::add(&mut self.ended, &lost);
+            self.ended.add(&lost);
             self.leaving.clear();
         }
         let overdue: Vec<i32> = self
@@ -242,7 +242,7 @@ impl Table {
     pub(super) fn ended_now(&self) -> ThreadReading {
         let mut sum = self.ended.clone();
         for (_, last) in self.leaving.values() {
-            thread::add(&mut sum, last);
+            sum.add(last);
         }
         sum.pid = 0;
         sum.tid = 0;

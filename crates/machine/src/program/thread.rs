@@ -174,22 +174,3 @@ fn look(files: &mut ThreadFiles, budget: &mut Budget) -> Option<Seen> {
         Read::Gone | Read::Refused => None,
     }
 }
-
-/// Adds a thread's counters to a sum. A counter that either side lacks is taken as what the other
-/// has.
-pub(super) fn add(sum: &mut ThreadReading, thread: &ThreadReading) {
-    fn add(sum: &mut Option<u64>, value: Option<u64>) {
-        if let Some(value) = value {
-            *sum = Some(sum.unwrap_or(0) + value);
-        }
-    }
-    sum.run_ns += thread.run_ns;
-    sum.cpu_wait_ns += thread.cpu_wait_ns;
-    add(&mut sum.user_ns, thread.user_ns);
-    add(&mut sum.system_ns, thread.system_ns);
-    add(&mut sum.voluntary_switches, thread.voluntary_switches);
-    add(&mut sum.involuntary_switches, thread.involuntary_switches);
-    add(&mut sum.migrations, thread.migrations);
-    add(&mut sum.lock_ns, thread.lock_ns);
-    add(&mut sum.spin_ns, thread.spin_ns);
-}

@@ -1,7 +1,6 @@
 //! Readings, as Linux gives them.
 
 use super::SimWorld;
-use corewise_decide::reading::{CpuReading, MachineReading};
 use corewise_decide::world::{ProgramUse, Readings};
 
 /// /proc/stat counts the CPUs' time in such ticks (USER_HZ), in nanoseconds. The clocks of processes
@@ -13,24 +12,11 @@ impl SimWorld<'_> {
     /// count among the runnable threads, as on Linux.
     pub(super) fn read(&mut self) -> Readings {
         let ticks = |ns: u64| ns / TICK_NS * TICK_NS;
-        let cpus = 0..self.scenario.machine.places.len() as u32;
-        let cpus = cpus.map(|cpu| {
-            let counted = self.kernel.cpu(cpu);
-            CpuReading {
-                cpu,
-                busy_ns: ticks(counted.busy_ns),
-                idle_ns: ticks(counted.idle_ns),
-                steal_ns: 0,
-            }
-        });
-        let machine = MachineReading {
-            time_ns: self.kernel.now(),
-            cpus: cpus.collect(),
-            runnable: Some(self.kernel.runnable()),
-            pressure_ns: Some(self.kernel.pressure_ns()),
-            instructions: Some(self.kernel.instructions()),
-            heat: self.kernel.heat(),
-        };
+        let mut machine = self.kernel.reading();
+        for cpu in &mut machine.cpus {
+            cpu.busy_ns = ticks(cpu.busy_ns);
+            cpu.idle_ns = ticks(cpu.idle_ns);
+        }
         let programs = self.managed.iter().map(|(id, local)| {
             let now = self.programs.state(local.number);
             let beside = ProgramUse {

@@ -1,5 +1,6 @@
 //! Which part of its time a program spends in loops that wait, by samples of where its threads run.
 
+use corewise_decide::gang::HARDLY_SPINS;
 use corewise_decide::reading::ProgramReading;
 use corewise_machine::program::{Detail, LockOption, MonitorOptions, ProgramMonitor};
 use std::time::{Duration, Instant};
@@ -10,9 +11,6 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Where nothing was found it is looked for again after this time, then after twice as long each time.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-
-/// From this part of the time on, in thousandths, something was found.
-const SEEN: u32 = 50;
 
 /// Looks for loops that wait, now and then.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ impl Spinning {
 
     /// The part of the program's CPU time, in thousandths; `None`: nobody has looked yet, or hardly any was found.
     pub(super) fn thousandths(&self) -> Option<u32> {
-        self.thousandths.filter(|part| *part >= SEEN)
+        self.thousandths.filter(|part| *part >= HARDLY_SPINS)
     }
 
     pub(super) fn is_seen(&self) -> bool {
