@@ -87,6 +87,7 @@ impl Graph {
             graph.losses.no_room += image.losses.no_room;
             graph.losses.interrupted += image.losses.interrupted;
             graph.losses.unreadable += image.losses.unreadable;
+            graph.losses.in_doubt += image.losses.in_doubt;
             graph.confused += overlaps(image);
         }
         graph.edges = edges

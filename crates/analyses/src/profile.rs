@@ -42,6 +42,7 @@ impl Process<CallsBuffer> for Coalesced {
     fn process(&self, calls: &mut Pending<'_, CallsBuffer>) {
         let recent = Recent::new(self.0.0);
         calls.execute(&recent);
+        calls.merging();
         recent.merge();
     }
 }
@@ -51,12 +52,14 @@ const PAIRS: usize = 512;
 /// Functions whose allocations are.
 const ALLOCATORS: usize = 64;
 
-/// The counts of one buffer, as far as they fit: a pair that comes where another is sends that one to the
-/// tables.
+/// The counts of one buffer. A pair that comes where another is sends that one away, to be merged with the
+/// rest: the tables hold all of a buffer or nothing, unless the process dies while it is merged.
 struct Recent<'a> {
     tables: Tables<'a>,
     pairs: [Cell<Counted>; PAIRS],
+    sent_away: RefCell<Vec<Counted>>,
     allocators: RefCell<[(u64, u64, u64); ALLOCATORS]>,
+    allocators_sent_away: RefCell<Vec<(u64, u64, u64)>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -71,25 +74,26 @@ impl<'a> Recent<'a> {
         Recent {
             tables,
             pairs: std::array::from_fn(|_| Cell::default()),
+            sent_away: RefCell::default(),
             allocators: RefCell::new([(0, 0, 0); ALLOCATORS]),
+            allocators_sent_away: RefCell::default(),
         }
     }
 
     fn merge(&self) {
-        for counted in &self.pairs {
-            self.flush(counted.get());
+        let pairs = self.pairs.iter().map(Cell::get);
+        for counted in pairs.chain(self.sent_away.borrow().iter().copied()) {
+            if counted.calls > 0 {
+                self.tables
+                    .call(counted.caller, counted.callee, counted.calls);
+            }
         }
-        for (function, count, bytes) in *self.allocators.borrow() {
+        let kept = self.allocators.borrow();
+        let sent_away = self.allocators_sent_away.borrow();
+        for &(function, count, bytes) in kept.iter().chain(sent_away.iter()) {
             if count > 0 {
                 self.tables.allocated(function, count, bytes);
             }
-        }
-    }
-
-    fn flush(&self, counted: Counted) {
-        if counted.calls > 0 {
-            self.tables
-                .call(counted.caller, counted.callee, counted.calls);
         }
     }
 }
@@ -104,7 +108,9 @@ impl Calls for Recent<'_> {
         let cell = &self.pairs[place(caller.rotate_left(17) ^ callee, PAIRS)];
         let mut counted = cell.get();
         if counted.caller != caller || counted.callee != callee {
-            self.flush(counted);
+            if counted.calls > 0 {
+                self.sent_away.borrow_mut().push(counted);
+            }
             counted = Counted {
                 caller,
                 callee,
@@ -120,7 +126,7 @@ impl Calls for Recent<'_> {
         let entry = &mut allocators[place(function, ALLOCATORS)];
         if entry.0 != function {
             if entry.1 > 0 {
-                self.tables.allocated(entry.0, entry.1, entry.2);
+                self.allocators_sent_away.borrow_mut().push(*entry);
             }
             *entry = (function, 0, 0);
         }

@@ -40,6 +40,8 @@ pub struct Losses {
     pub interrupted: u64,
     /// What was stored was not to be understood: the program wrote over it.
     pub unreadable: u64,
+    /// A process died at the moment at which they were added to the tables: some are counted.
+    pub in_doubt: u64,
 }
 
 /// Who processed buffers, and what it cost.
@@ -136,7 +138,10 @@ fn settle(entered: &Entered<'_>, profile: &Profile<'_>, found: &mut Found) {
             execute_left::<CallsBuffer, _>(memory, bytes, profile)
         }));
         match left {
-            Ok(calls) => found.left += u64::from(calls),
+            Ok(left) => {
+                found.left += u64::from(left.executed);
+                found.losses.in_doubt += u64::from(left.in_doubt);
+            }
             Err(_) => found.losses.unreadable += 1,
         }
     }

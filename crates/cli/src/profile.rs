@@ -241,6 +241,10 @@ fn losses(graph: &Graph, left: u64, program: &Path) -> Vec<String> {
         "records are not counted: the program wrote over them",
     );
     say(
+        graph.losses.in_doubt,
+        "calls may or may not be counted: a process died while they were added",
+    );
+    say(
         graph.confused,
         "libraries were loaded where others had been: functions of theirs may have each other's names",
     );
@@ -331,6 +335,7 @@ fn summary(graph: &Graph, found: &[Found], outcome: &Outcome) -> String {
             "no_room": graph.losses.no_room,
             "interrupted": graph.losses.interrupted,
             "unreadable": graph.losses.unreadable,
+            "in_doubt": graph.losses.in_doubt,
         },
         "wall_seconds": outcome.wall_ns as f64 / 1e9,
         "exit_code": outcome.status.shell_code(),

@@ -23,6 +23,9 @@ pub struct Head {
     /// Calls of which nothing has to be done any more: their buffer's processing has ended, with what its
     /// hooks merge.
     pub done: AtomicU32,
+    /// Not 0: the effects of the calls that are not done are on their way to where they last
+    /// ([`Pending::merging`](crate::Pending::merging)).
+    pub merging: AtomicU32,
     /// Calls that the columns were placed for.
     pub capacity: AtomicU32,
 }
@@ -55,6 +58,7 @@ impl<C: Columns> Block<C> {
             head.write(Head {
                 len: AtomicU32::new(0),
                 done: AtomicU32::new(0),
+                merging: AtomicU32::new(0),
                 capacity: AtomicU32::new(capacity),
             });
             C::place(&mut Places::within(base, before, capacity as usize))
@@ -110,6 +114,8 @@ impl<C: Columns> Block<C> {
             self.next += 1;
             at += 1;
         }
+        // For a moment both have them; seen from outside, the other has.
+        self.mark_merging();
         other.head().len.store(at, Ordering::Release);
         self.mark_done();
     }
@@ -142,6 +148,12 @@ impl<C: Columns> Block<C> {
     /// Says in the head that processing has ended for what was taken.
     pub(crate) fn mark_done(&self) {
         self.head().done.store(self.next, Ordering::Release);
+        self.head().merging.store(0, Ordering::Release);
+    }
+
+    /// Says in the head that what was taken is being merged.
+    pub(crate) fn mark_merging(&self) {
+        self.head().merging.store(1, Ordering::SeqCst);
     }
 
     /// Makes it an empty buffer again. Nothing may be left in it.
@@ -151,6 +163,7 @@ impl<C: Columns> Block<C> {
         // `len` first: from outside it never looks as if something was still to be done.
         self.head().len.store(0, Ordering::Release);
         self.head().done.store(0, Ordering::Release);
+        self.head().merging.store(0, Ordering::Release);
         self.next = 0;
     }
 }
@@ -163,10 +176,21 @@ impl<C: Columns> Drop for Block<C> {
     }
 }
 
+/// What a buffer still held whose process is gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Calls that were executed now.
+    pub executed: u32,
+    /// Calls that were not: their effects were just being merged when the process died
+    /// ([`Pending::merging`](crate::Pending::merging)), so that some have had theirs and others have not.
+    pub in_doubt: u32,
+}
+
 /// Executes what a buffer still holds whose process is gone, in memory that outlived it
-/// ([`Memory`](crate::Memory)). How many calls that were; none where the memory holds no buffer of this kind.
+/// ([`Memory`](crate::Memory)). Nothing where the memory holds no buffer of this kind.
 ///
-/// Calls of which processing had begun, and not ended, are executed again.
+/// Calls of which processing had begun, and not ended, are executed again, unless their effects were being
+/// merged.
 ///
 /// # Safety
 /// A buffer of these columns was made in the memory, or it is zero; nobody else uses it now. The arguments
@@ -175,9 +199,9 @@ pub unsafe fn execute_left<C: Execute<T>, T: ?Sized>(
     memory: NonNull<u8>,
     bytes: usize,
     target: &T,
-) -> u32 {
+) -> Left {
     if bytes < size_of::<Head>() {
-        return 0;
+        return Left::default();
     }
     // SAFETY: a head is of atomics, and there is room for one.
     let head = unsafe { memory.cast::<Head>().as_ref() };
@@ -189,7 +213,14 @@ pub unsafe fn execute_left<C: Execute<T>, T: ?Sized>(
     let len = head.len.load(Ordering::Acquire);
     let done = head.done.load(Ordering::Acquire);
     if !fits || len > capacity || done >= len {
-        return 0;
+        return Left::default();
+    }
+    if head.merging.load(Ordering::Acquire) != 0 {
+        head.done.store(len, Ordering::Release);
+        return Left {
+            executed: 0,
+            in_doubt: len - done,
+        };
     }
     // SAFETY: the block has room for them (above); what is below `len` was stored.
     let executed = unsafe {
@@ -199,5 +230,8 @@ pub unsafe fn execute_left<C: Execute<T>, T: ?Sized>(
         next - done
     };
     head.done.store(len, Ordering::Release);
-    executed
+    Left {
+        executed,
+        in_doubt: 0,
+    }
 }

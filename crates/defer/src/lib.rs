@@ -87,7 +87,7 @@ mod tests;
 mod work;
 
 pub use account::Report;
-pub use block::{Head, execute_left};
+pub use block::{Head, Left, execute_left};
 pub use capacity::{Capacity, available};
 pub use checkpoint::Checkpoint;
 pub use columns::{Column, Columns, Execute, Places};

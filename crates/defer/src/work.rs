@@ -165,6 +165,14 @@ impl<'a, C: Columns> Pending<'a, C> {
         }
     }
 
+    /// Says that what the executed calls came to is now merged into what outlives the process. Buffers that
+    /// outlive it ([`Memory`](crate::Memory)) are not executed again after this: if the process dies before
+    /// the merge has ended, [`execute_left`](crate::execute_left) counts their calls as in doubt. Until it is
+    /// called, nothing that lasts may be changed.
+    pub fn merging(&self) {
+        self.block.mark_merging();
+    }
+
     pub(crate) fn panics(&self) -> u64 {
         self.panics
     }
