@@ -39,6 +39,9 @@ use crate::{Spool, Status};
 /// After this time whoever holds the program has taken note that it stands still, mostly.
 const TRAP_IS_NOTED: Duration = Duration::from_millis(1);
 
+/// A continuation is counted within this time, in milliseconds; mostly at once.
+const LONGEST_COUNT_MS: u32 = 20;
+
 /// How to run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions<'a> {
@@ -212,10 +215,15 @@ impl Running {
         let mask = signals::change_mask(libc::SIG_BLOCK, &stop);
         // SAFETY: a system call. To this very thread: it is stopped before it can go on here.
         unsafe { libc::raise(signal) };
-        if CONTINUED.load(Ordering::SeqCst) != before || self.child_has(libc::WCONTINUED) {
+        let taken_back =
+            CONTINUED.load(Ordering::SeqCst) != before || self.child_has(libc::WCONTINUED);
+        if taken_back {
             signals::discard(&stop);
         }
         signals::change_mask(libc::SIG_SETMASK, &mask);
+        if !taken_back {
+            await_continuation(before);
+        }
         // SAFETY: a system call; the program has not been reaped.
         unsafe { libc::kill(self.pid, libc::SIGCONT) };
     }
@@ -294,6 +302,19 @@ type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 /// How often this process has been continued.
 pub(crate) fn continuations() -> u32 {
     CONTINUED.load(Ordering::SeqCst)
+}
+
+/// Waits until the continuation is counted that ended this thread's stop: another thread of this process may
+/// have been given the signal, and come to it later. It would be taken for one that came after the next stop.
+/// Where the stop had no effect (in a process group without a shell) none comes.
+pub(crate) fn await_continuation(before: u32) {
+    for _ in 0..LONGEST_COUNT_MS {
+        if continuations() != before {
+            return;
+        }
+        // SAFETY: a system call that handlers may make, without descriptors.
+        unsafe { libc::poll(std::ptr::null_mut(), 0, 1) };
+    }
 }
 
 extern "C" fn count_continuation(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {

@@ -166,6 +166,7 @@ extern "C" fn stop(signal: i32) {
             signals::change_mask(libc::SIG_UNBLOCK, &set);
             // Here it has stopped, and been continued.
             signals::change_mask(libc::SIG_BLOCK, &set);
+            run::await_continuation(before);
         } else {
             signals::discard(&set);
         }

@@ -361,7 +361,7 @@ fn a_program_that_stops_itself_stops_its_host_as_without_turns() {
     let Some(mut scene) = scene() else { return };
     let (host, program) = (scene.host.pid(), scene.program);
     scene.manager.tell(half());
-    for _ in 0..3 {
+    for _ in 0..20 {
         kill(program, Signal::TSTP);
         until("both are stopped", || {
             (state(host), state(program)) == ('T', 'T')
