@@ -78,7 +78,7 @@ pub(crate) struct RunArgs {
     jobs: Option<Option<u32>>,
 
     /// Its threads need each other: they run at the same time, or not at all. Where CPUs are short it takes turns
-    /// with other gangs; programs with the same NAME are one gang
+    /// with other gangs; programs with the same NAME are one gang, and JOB/STAGE is a gang within the gang JOB
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, value_parser = gang_name,
           conflicts_with = "alone")]
     gang: Option<Option<String>>,
@@ -103,6 +103,11 @@ pub(crate) struct RunArgs {
 
 /// A gang's name, as long as a message has room for.
 fn gang_name(text: &str) -> Result<String, String> {
+    if text.contains('/') && text.split('/').any(str::is_empty) {
+        return Err(
+            "between slashes there are names: job/stage is a gang within the gang job".to_owned(),
+        );
+    }
     match text.len() {
         1..=MAX_GANG_NAME => Ok(text.to_owned()),
         n => Err(format!(

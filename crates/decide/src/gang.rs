@@ -16,6 +16,7 @@
 //! - `demand`: how many CPUs a set uses while it runs.
 //! - `place`: where relocatable sets go.
 //! - `ring`: the rings; `pack`: their slots; `timing`: slices, periods and windows.
+//! - `nested`: sets within sets; `within`: turns within a turn.
 
 use crate::cpus::CpuSet;
 use crate::status::Machine;
@@ -26,13 +27,16 @@ use std::rc::Rc;
 mod demand;
 mod entry;
 mod mask;
+mod nested;
 mod pack;
 mod place;
 mod ring;
 mod timing;
+mod within;
 
 pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 pub use demand::{Demand, Seen};
+pub use nested::Nested;
 pub use timing::{LONGEST_SLICE_NS, SHORTEST_SLICE_NS, USUAL_PERIOD_NS, ran_ns};
 
 use entry::Entry;
@@ -64,7 +68,7 @@ const LOOKED_AT: usize = 8;
 pub struct SetId(pub u64);
 
 /// The CPUs of a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Where {
     /// These; those of them that are allowed. A set without any is not scheduled: it runs always.
     On(CpuSet),
@@ -73,7 +77,7 @@ pub enum Where {
 }
 
 /// A coscheduled set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Set {
     /// Its number.
     pub id: SetId,

@@ -406,11 +406,15 @@ fn names(said: Vec<String>) -> Vec<String> {
     short.take(MOST_NAMES).map(|name| printable(name)).collect()
 }
 
-/// A gang as it is decided on: programs of different users are never one set, whatever they call it.
+/// A gang as it is decided on: programs of different users are never one set, nor within one, whatever they call it.
 fn own(gang: Gang, uid: u32, most_weight: u32) -> Gang {
     let name = match gang.name.is_empty() || gang.name.len() > MAX_NAME {
         true => String::new(),
-        false => format!("{} of user {uid}", printable(&gang.name)),
+        false => {
+            let name = printable(&gang.name);
+            let (outermost, within) = name.split_at(name.find('/').unwrap_or(name.len()));
+            format!("{outermost} of user {uid}{within}")
+        }
     };
     Gang {
         name,
@@ -436,6 +440,7 @@ mod tests {
             weight: 0,
         };
         assert_eq!(own(said("mpi"), 7, 100).name, "mpi of user 7");
+        assert_eq!(own(said("job/a/b"), 7, 100).name, "job of user 7/a/b");
         assert_eq!(own(said("mpi"), 7, 100).weight, 1);
         let heavy = Gang {
             weight: 5_000,

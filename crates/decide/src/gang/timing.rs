@@ -98,12 +98,17 @@ pub(super) fn windows(slots: &[usize], begins_ns: &[u64]) -> Vec<Window> {
             None => windows.push(Window { begin_ns, end_ns }),
         }
     }
+    no_more_windows(&mut windows);
+    windows
+}
+
+/// Leaves out the shortest windows, if there are more than a turn can have.
+pub(super) fn no_more_windows(windows: &mut Vec<Window>) {
     while windows.len() > MOST_WINDOWS {
         let length = |w: &Window| w.end_ns - w.begin_ns;
         let shortest = (0..windows.len()).min_by_key(|&i| length(&windows[i]));
         windows.remove(shortest.unwrap_or(0));
     }
-    windows
 }
 
 /// How long a program ran by a turn between two times, in nanoseconds; nothing before the epoch counts.

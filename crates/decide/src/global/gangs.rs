@@ -9,9 +9,11 @@
 //! which hardly ever sleep, and which spends much of its time in loops that wait. A gang whose threads are seen to
 //! sleep while they wait is left to Linux, which serves it better: whoever has nothing to do makes room. It takes
 //! turns only beside gangs that need them.
+//!
+//! A name with slashes says that a gang is within another: `job/stage` takes its turns within those of `job`.
 
 use crate::cpus::CpuSet;
-use crate::gang::{Demand, HARDLY_SPINS, Schedule, Seen, Set, SetId, USUAL_WEIGHT, Where};
+use crate::gang::{Demand, HARDLY_SPINS, Nested, Seen, Set, SetId, USUAL_WEIGHT, Where};
 use crate::global::GlobalManager;
 use crate::status::{Gang, Program, ProgramId, Status, Waits};
 use crate::world::{Input, Output, Readings};
@@ -52,10 +54,12 @@ struct Member {
 /// All programs that are gangs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Gangs {
-    schedule: Schedule,
+    schedule: Nested,
     members: BTreeMap<ProgramId, Member>,
     sets: BTreeMap<SetId, BTreeSet<ProgramId>>,
     named: BTreeMap<String, SetId>,
+    /// Those that others are within, by their names.
+    groups: BTreeMap<String, SetId>,
     next_set: u64,
     /// Since when they wait for readings, and how long.
     read_ns: Option<(u64, u64)>,
@@ -95,6 +99,7 @@ impl Gangs {
     /// decided on that; tells programs their turns. Costs nothing while no program is a gang.
     pub(super) fn follow(&mut self, input: &Input, status: &Status, outputs: &mut Vec<Output>) {
         let mut touched: BTreeSet<SetId> = BTreeSet::new();
+        let groups_before = self.groups.len();
         match input {
             Input::Gang { program, gang } => {
                 touched.extend(self.leave(*program, status, outputs));
@@ -128,6 +133,10 @@ impl Gangs {
         touched.extend(granted);
         if touched.is_empty() {
             return;
+        }
+        if self.groups.len() != groups_before {
+            // Whether a set is a group's own depends on the others.
+            touched.extend(self.named.values());
         }
         for set in &touched {
             self.describe(*set, status);
@@ -179,12 +188,15 @@ impl Gangs {
             self.schedule.switch_cost_ns(SWITCH_COST_NS);
         }
         let named = self.named.get(&gang.name).copied();
-        let set = named.unwrap_or_else(|| {
-            self.next_set += 1;
-            SetId(self.next_set)
-        });
+        let set = named.unwrap_or_else(|| self.new_set());
         if !gang.name.is_empty() {
             self.named.insert(gang.name.clone(), set);
+            for group in groups_of(&gang.name) {
+                if !self.groups.contains_key(group) {
+                    let id = self.new_set();
+                    self.groups.insert(group.to_owned(), id);
+                }
+            }
         }
         self.sets.entry(set).or_default().insert(program);
         let member = Member {
@@ -256,8 +268,17 @@ impl Gangs {
         if let Some(programs) = self.sets.get_mut(&member.set) {
             programs.remove(&program);
             if programs.is_empty() {
+                if let Some(group) = self.groups.get(&member.gang.name) {
+                    self.schedule.weigh(*group, USUAL_WEIGHT);
+                }
                 self.sets.remove(&member.set);
                 self.named.remove(&member.gang.name);
+                let named = &self.named;
+                self.groups.retain(|group, _| {
+                    named
+                        .keys()
+                        .any(|name| groups_of(name).any(|of| of == group))
+                });
             }
         }
         Some(member.set)
@@ -297,10 +318,32 @@ impl Gangs {
 
     /// Tells the schedule what a set is now.
     fn describe(&mut self, id: SetId, status: &Status) {
-        match self.set(id, status) {
-            Some(set) => self.schedule.set(set),
-            None => self.schedule.remove(id),
+        let Some(set) = self.set(id, status) else {
+            self.schedule.remove(id);
+            return;
+        };
+        let name = self.name(id);
+        let own = self.groups.get(name).copied();
+        let groups = groups_of(name).filter_map(|group| self.groups.get(group).copied());
+        // Programs of the group's own name are a set within it, like those of longer names.
+        let groups: Vec<SetId> = groups.chain(own).collect();
+        let weight = set.weight;
+        self.schedule.set(set, &groups);
+        if let Some(group) = own {
+            self.schedule.weigh(group, weight);
         }
+    }
+
+    /// The name of a set; empty: it has none.
+    fn name(&self, id: SetId) -> &str {
+        let mut programs = self.sets.get(&id).into_iter().flatten();
+        let member = programs.find_map(|program| self.members.get(program));
+        member.map_or("", |member| member.gang.name.as_str())
+    }
+
+    fn new_set(&mut self) -> SetId {
+        self.next_set += 1;
+        SetId(self.next_set)
     }
 
     /// A set as its programs are now; `None`: nothing of it has to run at the same time.
@@ -373,6 +416,12 @@ impl Gangs {
             });
         }
     }
+}
+
+/// The names of the groups that a set of this name is within, the outermost first.
+fn groups_of(name: &str) -> impl Iterator<Item = &str> {
+    let slashes = name.match_indices('/').map(|(at, _)| &name[..at]);
+    slashes.filter(|group| !group.is_empty())
 }
 
 /// Why a program is found to be a gang, if it is.

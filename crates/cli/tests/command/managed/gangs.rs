@@ -15,13 +15,13 @@ fn spin() -> &'static Path {
     MADE.get_or_init(|| compile("spin", &["-pthread"]))
 }
 
-/// Two of them, with as many threads each as there are CPUs.
-struct Two {
+/// Some of them, with as many threads each as there are CPUs.
+struct Gangs {
     place: Place,
     children: Vec<Child>,
 }
 
-impl Drop for Two {
+impl Drop for Gangs {
     fn drop(&mut self) {
         // The programs end by themselves, wherever they are by now.
         self.open();
@@ -32,47 +32,49 @@ impl Drop for Two {
     }
 }
 
-impl Two {
-    fn start(options: &[&str]) -> Two {
+impl Gangs {
+    /// Each with such options.
+    fn start<const N: usize>(all: &[[&str; N]]) -> Gangs {
         let place = Place::new();
         let gate = place.path().join("gate");
         let cpus = own_cpus().0.len().to_string();
         let mut children = Vec::new();
-        for number in ["0", "1"] {
-            let mut args = vec!["run", "--as-is", "--no-adapters", "--summary", number];
+        for (number, options) in all.iter().enumerate() {
+            let summary = number.to_string();
+            let mut args = vec!["run", "--as-is", "--no-adapters", "--summary", &summary];
             args.extend(options);
             let program = [spin().to_str().unwrap(), gate.to_str().unwrap(), &cpus];
             args.extend(["--"].into_iter().chain(program));
             children.push(place.command(&args).spawn().unwrap());
         }
-        Two { place, children }
+        Gangs { place, children }
     }
 
     fn open(&self) {
         let _ = std::fs::write(self.place.path().join("gate"), "");
     }
 
-    /// Both, once each has a turn.
+    /// All, once each has a turn.
     fn by_turns(&self) -> Vec<Value> {
         until("turns", || {
             let all = status(&self.place)["programs"].as_array().unwrap().clone();
             let turns = all.iter().filter(|program| program["turn"].is_object());
-            (turns.count() == 2).then_some(all)
+            (turns.count() == self.children.len()).then_some(all)
         })
     }
 
-    /// What came of both.
+    /// What came of each.
     fn end(mut self) -> Vec<Value> {
         self.open();
         for child in &mut self.children {
             let status = until("the end of corewise run", || child.try_wait().unwrap());
             assert!(status.success(), "{status}");
         }
-        let read = |number| std::fs::read(self.place.path().join(number)).unwrap();
-        let summaries = ["0", "1"].map(read);
-        summaries
-            .map(|text| serde_json::from_slice(&text).unwrap())
-            .to_vec()
+        let read = |number: usize| {
+            let text = std::fs::read(self.place.path().join(number.to_string())).unwrap();
+            serde_json::from_slice(&text).unwrap()
+        };
+        (0..self.children.len()).map(read).collect()
     }
 }
 
@@ -90,7 +92,7 @@ fn cannot(what: &str, place: &Place) -> Option<String> {
 
 #[test]
 fn two_gangs_take_turns_and_are_stopped_by_ptrace() {
-    let two = Two::start(&["--gang"]);
+    let two = Gangs::start(&[["--gang"]; 2]);
     if let Some(why) = cannot("", &two.place) {
         return eprintln!("skipped: {why}");
     }
@@ -111,8 +113,31 @@ fn two_gangs_take_turns_and_are_stopped_by_ptrace() {
 }
 
 #[test]
+fn gangs_within_a_gang_share_out_its_turns() {
+    let gangs = Gangs::start(&[["--gang=job/left"], ["--gang=job/right"], ["--gang=other"]]);
+    if let Some(why) = cannot("", &gangs.place) {
+        return eprintln!("skipped: {why}");
+    }
+    until("a half for one, and a quarter for each of two", || {
+        let percent = |program: &Value| {
+            let turn = |key: &str| program["turn"][key].as_u64().unwrap();
+            let name = program["gang"]["name"].as_str().unwrap();
+            let percent = 100 * turn("runs_ns") / turn("period_ns");
+            (name.starts_with("job of user "), percent)
+        };
+        let mut found: Vec<_> = gangs.by_turns().iter().map(percent).collect();
+        found.sort();
+        let expected = [(false, 50), (true, 25), (true, 25)];
+        (found == expected).then_some(())
+    });
+    for summary in gangs.end() {
+        assert_eq!(summary["gang"]["means"], "ptrace", "{summary}");
+    }
+}
+
+#[test]
 fn programs_that_wait_in_loops_are_found_to_be_gangs_and_the_journal_says_why() {
-    let two = Two::start(&[]);
+    let two = Gangs::start(&[[]; 2]);
     if let Some(why) = cannot("spin", &two.place) {
         return eprintln!("skipped: {why}");
     }
@@ -136,7 +161,7 @@ fn programs_that_wait_in_loops_are_found_to_be_gangs_and_the_journal_says_why() 
 
 #[test]
 fn who_is_to_be_no_gang_is_not_found_to_be_one() {
-    let two = Two::start(&["--no-gang"]);
+    let two = Gangs::start(&[["--no-gang"]; 2]);
     programs(&two.place, 2);
     // As long as finding out takes.
     std::thread::sleep(std::time::Duration::from_millis(1_500));

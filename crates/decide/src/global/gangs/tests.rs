@@ -444,3 +444,43 @@ fn where_switching_was_measured_to_be_dear_slices_are_longer() {
     m.on(0, &Input::Waits { program, waits });
     assert!(period(&m) > before, "{before:?} {:?}", period(&m));
 }
+
+#[test]
+fn gangs_with_a_slash_in_their_name_share_out_the_turns_of_the_gang_that_they_are_within() {
+    let mut manager = manager(2);
+    for (program, name) in [(1, "job/left"), (2, "job/right"), (3, "other")] {
+        join(&mut manager, program, 2, Some(name));
+    }
+    let part = |manager: &GlobalManager, program| {
+        let turn = manager.turn(ProgramId(program)).unwrap();
+        100 * turn.runs_ns() / turn.period_ns
+    };
+    assert_eq!(
+        [1, 2, 3].map(|program| part(&manager, program)),
+        [25, 25, 50]
+    );
+    // A program of the group's own name is a set like the others within it, and gives the group its weight.
+    join(&mut manager, 4, 2, None);
+    manager.on(
+        0,
+        &Input::Gang {
+            program: ProgramId(4),
+            gang: Some(Gang {
+                name: "job".to_owned(),
+                keeps_idle: false,
+                weight: 300,
+            }),
+        },
+    );
+    let parts = [1, 2, 3, 4].map(|program| part(&manager, program));
+    assert!(parts[2].abs_diff(25) <= 1, "{parts:?}");
+    assert!(
+        parts[0].abs_diff(parts[1]) <= 1 && parts[3] > 2 * parts[0],
+        "{parts:?}"
+    );
+    // Without others within it, it is a set beside others again.
+    says(&mut manager, 1, None);
+    says(&mut manager, 2, None);
+    assert!(part(&manager, 4).abs_diff(75) <= 1);
+    assert!(manager.turn(ProgramId(1)).is_none());
+}
