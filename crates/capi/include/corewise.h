@@ -122,6 +122,17 @@ int corewise_retreat(unsigned threads);
 int corewise_pin(int pin);
 
 /*
+ * Says that the workers of corewise_parallel_for() need each other, as at barriers that spin: they run at
+ * the same time, or not at all. Where CPUs are short the program takes turns with other gangs, under a manager
+ * that knows gangs. Programs of a user with the same `name` are one gang, "" is one of its own, "job/stage" is
+ * one within the gang "job". `weight` is its share of the time against other gangs, 1 to 10000; 100 is usual.
+ * With `name` NULL it is a gang no longer. Turns are kept between the pieces of a range, which should be
+ * short against 50 ms; the program's other threads run always. Returns 0.
+ * -EINVAL: `name` is not UTF-8, or `weight` is 0.
+ */
+int corewise_coschedule(const char *name, unsigned weight);
+
+/*
  * Calls `changed(data)` on the library's thread after each change of the claim, usually within 100
  * microseconds; several changes may be one call. It must return soon (others wait for it), must not
  * throw or end its thread, and must not call corewise_invade(), corewise_retreat(),

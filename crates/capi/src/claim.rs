@@ -8,7 +8,7 @@ use crate::answer::{INVALID, count, guarded, number};
 use crate::process::{self, Process};
 use corewise_abi::MAX_CPUS;
 use corewise_abi::claim::ClaimPage;
-use corewise_program::{Cpus, Numa};
+use corewise_program::{Cpus, Gang, Numa};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::AtomicPtr;
 
@@ -106,6 +106,25 @@ extern "C" fn corewise_retreat(threads: c_uint) -> c_int {
 extern "C" fn corewise_pin(pin: c_int) -> c_int {
     number(|| {
         Process::get().claim.pin_threads(pin != 0);
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn corewise_coschedule(name: *const c_char, weight: c_uint) -> c_int {
+    number(|| {
+        let gang = if name.is_null() {
+            None
+        } else {
+            // SAFETY: see the module.
+            let name = unsafe { CStr::from_ptr(name) };
+            let name = name.to_str().map_err(|_| INVALID)?;
+            if weight == 0 {
+                return Err(INVALID);
+            }
+            Some(Gang::named(name).weighing(weight))
+        };
+        Process::get().claim.coschedule(gang);
         Ok(0)
     })
 }

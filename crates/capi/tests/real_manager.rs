@@ -231,3 +231,32 @@ fn without_the_adapters_or_with_the_runtime_before_them_it_says_that_nothing_fol
         told.ends_well();
     }
 }
+
+#[test]
+fn gangs_that_want_the_same_cpus_take_turns() {
+    let cpus = allowed_cpus().len();
+    let manager = Served::new("observe");
+    let program = openmp("gang.c");
+    let start = || {
+        let mut command = program.command(manager.folder.path());
+        command.arg(cpus.to_string()).stdin(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let gangs = [start(), start()];
+    // With one CPU there is one thread each, which needs nobody at the same time.
+    let turns = if cpus < 2 { 0 } else { 2 };
+    let parts = || {
+        let status = status_json(&manager.folder).unwrap().unwrap();
+        let programs = status["programs"].as_array().unwrap().clone();
+        let part = |turn: &serde_json::Value| {
+            Some(100 * turn["runs_ns"].as_u64()? / turn["period_ns"].as_u64()?)
+        };
+        let parts = programs.iter().filter_map(|p| part(&p["turn"]));
+        parts.collect::<Vec<u64>>()
+    };
+    until(|| parts() == vec![50; turns]);
+    for mut gang in gangs {
+        drop(gang.stdin.take());
+        said(&common::finish(gang));
+    }
+}

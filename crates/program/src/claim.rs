@@ -1,6 +1,7 @@
 //! The claim of this process, as programs see it.
 
 use crate::error::MemoryError;
+use crate::gang::Gang;
 use crate::mask::Mask;
 use crate::memory::{self, Moved};
 use crate::pages::Pages;
@@ -227,6 +228,17 @@ impl Claim {
             service::watch(&self.shared);
         }
         self.shared.pins.set_wanted(&self.shared, pinned);
+    }
+
+    /// Says that the workers of the process's teams need each other: they run at the same time, or not at all
+    /// (`None`: they do so no longer). Where CPUs are short the program takes turns with other gangs, if there is
+    /// a manager that knows gangs (the user's own, as `corewise manage`).
+    ///
+    /// Turns are kept between units of a [`Team`](crate::Team)'s work, so that units should be short against 50
+    /// ms, the longest turn. The program's other threads run always. Costs a message, and before each unit a load
+    /// (some 30 ns where there are turns).
+    pub fn coschedule(&self, gang: Option<Gang>) {
+        self.shared.coschedule(gang);
     }
 
     /// Moves the process's memory to the NUMA nodes of the claim's CPUs. For a claim that has moved:

@@ -76,11 +76,19 @@
 //! gives its place back: it is the program's own. A worker that says that it blocks
 //! ([`Team::blocking`]) lends its place to another meanwhile. The protocol of places is in
 //! `team/places.rs`, that of units in `team/units.rs`; both are checked with loom.
+//!
+//! # Gangs
+//!
+//! A program whose workers need each other at the same time (they meet at barriers, or spin) says so with
+//! [`Claim::coschedule`]. Where CPUs are short it takes turns with other gangs, and a team's workers keep the
+//! turns between units: all run, or none. Threads outside of the team are not stopped; a program that has such
+//! is better run by `corewise run --gang`.
 
 mod capacity;
 mod claim;
 mod error;
 mod fork;
+mod gang;
 mod mask;
 mod memory;
 mod pages;
@@ -94,6 +102,7 @@ mod wants;
 
 pub use claim::Claim;
 pub use error::MemoryError;
+pub use gang::Gang;
 pub use mask::Mask;
 pub use memory::Moved;
 pub use reactions::{CallbackId, ChangeFd};

@@ -1,5 +1,6 @@
 //! What a claim's handles, its two threads and its team share.
 
+use crate::gang::{Coscheduling, Gang};
 use crate::mask::Mask;
 use crate::pages::{Look, Pages};
 use crate::pin::ProcessPins;
@@ -13,7 +14,7 @@ use corewise_wire::{Channel, Error, Folder, Joined, Received, System, Welcomed};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) reactions: Reactions,
     pub(crate) pins: ProcessPins,
     pub(crate) team: TeamSlot,
+    pub(crate) coscheduling: Coscheduling,
     /// Where threads of ours may run when they are not pinned.
     pub(crate) base: Mask,
     name: String,
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     system: Option<System>,
     link: Mutex<Option<Link>>,
     rule: AtomicU8,
+    /// What the manager understands, besides what all do.
+    features: AtomicU64,
     /// Answers received on the present link.
     answered: AtomicU32,
     /// Threads that are ours, not the program's.
@@ -77,12 +81,14 @@ impl Shared {
             reactions: Reactions::default(),
             pins: ProcessPins::default(),
             team: TeamSlot::default(),
+            coscheduling: Coscheduling::default(),
             base: sys::affinity(0).unwrap_or_default(),
             name: name.to_owned(),
             folder: folder.or_else(|| Folder::of_user().ok()),
             system,
             link: Mutex::new(None),
             rule: AtomicU8::new(0),
+            features: AtomicU64::new(0),
             answered: AtomicU32::new(0),
             own_threads: Mutex::new(BTreeSet::new()),
             closing: AtomicBool::new(false),
@@ -174,7 +180,7 @@ impl Shared {
     fn join_message(&self) -> Option<Join> {
         Some(Join {
             version: VERSION,
-            features: features::RULE | features::AGAIN,
+            features: features::RULE | features::AGAIN | features::GANGS,
             pid: i32::try_from(std::process::id()).ok()?,
             name: self.name.clone(),
             wants: self.wants.get(),
@@ -211,11 +217,13 @@ impl Shared {
         });
         self.pages.use_manager(joined.claim, joined.progress);
         self.await_first_grant();
+        self.features.store(joined.features, Ordering::SeqCst);
+        self.coscheduling.say_again(&channel, joined.features);
         channel
     }
 
     /// Goes on with another manager's pages, on the same connection.
-    fn renew(&self, welcomed: Welcomed) {
+    fn renew(&self, channel: &Channel, welcomed: Welcomed) {
         self.set_rule(welcomed.rule);
         // What the manager before was asked, nobody answers any more.
         if let Some(link) = lock(&self.link).as_mut() {
@@ -224,6 +232,22 @@ impl Shared {
         self.answered.store(0, Ordering::Relaxed);
         self.pages.use_manager(welcomed.claim, welcomed.progress);
         self.await_first_grant();
+        self.features.store(welcomed.features, Ordering::SeqCst);
+        self.coscheduling.say_again(channel, welcomed.features);
+    }
+
+    /// Says that the program is a gang, or is none any longer.
+    pub(crate) fn coschedule(&self, gang: Option<Gang>) {
+        if self.pages.is_orphan() {
+            return;
+        }
+        let said = ToManager::Gang(gang.clone().map(|Gang(gang)| gang));
+        let other = self.coscheduling.set(gang);
+        // Asked afterwards: a manager that is being joined right now is told by whoever joins it.
+        let hears = self.features.load(Ordering::SeqCst) & features::GANGS != 0;
+        if other && hears {
+            self.tell(&said);
+        }
     }
 
     /// The manager is gone: the program has what Linux gives it. Called by the listener, whose own
@@ -232,6 +256,7 @@ impl Shared {
         // Before the descriptor is closed, so that no forked child closes another one of its number.
         self.pages.socket.store(-1, Ordering::Relaxed);
         drop(lock(&self.link).take());
+        self.features.store(0, Ordering::SeqCst);
         self.pins.undo();
         self.grant_own();
         self.pages.use_own();
@@ -343,7 +368,7 @@ impl Shared {
             // The next manager's, on the connection of the one before.
             ToProgram::Welcome { .. } => {
                 if let Ok(welcomed) = Welcomed::by(received) {
-                    self.renew(welcomed);
+                    self.renew(channel, welcomed);
                 }
             }
             ToProgram::Part { .. } => {}

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Manager, Ways, runtime, until};
-use corewise_program::{Claim, Cpus, Numa, Team};
+use corewise_program::{Claim, Cpus, Gang, Numa, Team};
+use corewise_wire::abi::turn::{Turn, Window};
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -397,4 +398,103 @@ fn all_teams_of_a_claim_are_one_pool() {
             assert_eq!(std::thread::current().id(), own);
         });
     });
+}
+
+/// A turn whose only window is long over, or not.
+fn turn(ours: bool) -> Turn {
+    const DAY_NS: u64 = 86_400_000_000_000;
+    let window = match ours {
+        true => Window {
+            begin_ns: 0,
+            end_ns: DAY_NS * 1_000,
+        },
+        false => Window {
+            begin_ns: DAY_NS * 1_000 - 1,
+            end_ns: DAY_NS * 1_000,
+        },
+    };
+    Turn {
+        epoch_ns: 0,
+        period_ns: DAY_NS * 1_000,
+        windows: vec![window],
+    }
+}
+
+#[test]
+fn workers_of_a_gang_stand_still_out_of_turn_and_go_on_in_turn_and_without_a_manager() {
+    let (_runtime, folder) = runtime();
+    let manager = Manager::start(&folder, Ways::default());
+    let claim = Claim::join_at(&folder, "gang");
+    claim.coschedule(Some(Gang::named("job/stage").weighing(200)));
+    claim.invade(Cpus(2..=2), Numa::Any);
+    until("the manager knows", || {
+        manager.with(0, |p| !p.gangs.is_empty())
+    });
+    let said = manager.with(0, |p| p.gangs[0].clone().unwrap());
+    assert_eq!((said.name.as_str(), said.weight), ("job/stage", 200));
+
+    let team = Team::new(&claim);
+    let (units, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done = || units.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::SeqCst) {
+                team.for_each(0..100, |_| {
+                    units.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+        let works = |what: &str| {
+            let before = done();
+            until(what, || done() > before + 10);
+        };
+        works("it works without a turn");
+        manager.turn(Some(&turn(false)));
+        // Each of the two may be in the middle of a unit, or about to begin one.
+        until("it stands still", || {
+            let before = done();
+            std::thread::sleep(Duration::from_millis(20));
+            done() == before
+        });
+        manager.turn(Some(&turn(true)));
+        works("it works in its turn");
+        manager.turn(Some(&turn(false)));
+        until("it stands still again", || {
+            let before = done();
+            std::thread::sleep(Duration::from_millis(20));
+            done() == before
+        });
+        drop(manager);
+        works("it works when its manager has died");
+        ends.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn who_is_a_gang_says_so_to_each_manager_and_who_is_none_is_not_kept_by_turns() {
+    let (_runtime, folder) = runtime();
+    let manager = Manager::start(&folder, Ways::default());
+    let claim = Claim::join_at(&folder, "gang");
+    claim.coschedule(Some(Gang::named("")));
+    claim.coschedule(None);
+    until("both were said", || manager.with(0, |p| p.gangs.len() == 2));
+    assert!(manager.with(0, |p| p.gangs[0].is_some() && p.gangs[1].is_none()));
+    // Whatever is on the page: it keeps no turns.
+    manager.turn(Some(&turn(false)));
+    let team = Team::new(&claim);
+    let units = AtomicUsize::new(0);
+    team.for_each(0..10, |_| {
+        units.fetch_add(1, Ordering::SeqCst);
+    });
+    assert_eq!(units.into_inner(), 10);
+
+    claim.coschedule(Some(Gang::named(&"ü".repeat(40)).keeping_idle()));
+    drop(manager);
+    let next = Manager::start(&folder, Ways::default());
+    until("it has joined the next", || next.joined() == 1);
+    until("it was said again", || {
+        next.with(0, |p| !p.gangs.is_empty())
+    });
+    let said = next.with(0, |p| p.gangs[0].clone().unwrap());
+    assert_eq!((said.name, said.keeps_idle), ("ü".repeat(32), true));
 }

@@ -106,6 +106,9 @@ int main(void)
     CHECK(corewise_pin(1) == 0 && corewise_pin(0) == 0);
     CHECK(sched_getaffinity(0, sizeof after, &after) == 0 && CPU_EQUAL(&before, &after));
 
+    CHECK(corewise_coschedule("job/stage", 100) == 0 && corewise_coschedule(NULL, 0) == 0);
+    CHECK(corewise_coschedule("", 0) == -EINVAL && corewise_coschedule("\xff", 1) == -EINVAL);
+
     CHECK(corewise_on_change(NULL, NULL) == -EINVAL);
     const int number = corewise_on_change(changed, NULL);
     CHECK(number > 0);

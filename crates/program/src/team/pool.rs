@@ -9,6 +9,7 @@ use super::context::{self, Place};
 use super::job::Job;
 use super::meter::Meter;
 use super::places::Places;
+use crate::gang::Turns;
 use crate::pin::ThreadPin;
 use crate::service;
 use crate::shared::{Shared, lock};
@@ -160,8 +161,10 @@ impl Pool {
         may_stop: bool,
     ) -> Stopped {
         let mut meter = Meter::new();
+        let mut turns = Turns::default();
         let mut done = 0;
         let stopped = loop {
+            turns.await_own(&self.shared);
             if may_stop && self.places.leave_if_surplus(self.shared.threads()) {
                 break Stopped::Surplus;
             }

@@ -3,8 +3,11 @@
 
 use corewise_program::Folder;
 use corewise_wire::abi::VERSION;
-use corewise_wire::abi::message::{LocalRule, Request, ToManager, ToProgram, Wants, features};
+use corewise_wire::abi::message::{
+    Gang, LocalRule, Request, ToManager, ToProgram, Wants, features,
+};
 use corewise_wire::abi::progress::Progress;
+use corewise_wire::abi::turn::Turn;
 use corewise_wire::{Channel, ClaimWriter, Error, ProgressReader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -63,6 +66,7 @@ pub struct Program {
     pub wants: Vec<Wants>,
     pub answers: Vec<(u32, bool)>,
     pub threads: Vec<u32>,
+    pub gangs: Vec<Option<Gang>>,
     pub left: bool,
 }
 
@@ -114,6 +118,11 @@ impl Manager {
     /// Grants something to the first program.
     pub fn grant(&self, threads: u32, cpus: &[u32]) {
         self.with(0, |p| p.claim.grant(threads, cpus.iter().copied()));
+    }
+
+    /// Says when the first program runs.
+    pub fn turn(&self, turn: Option<&Turn>) {
+        self.with(0, |p| p.claim.set_turn(turn));
     }
 
     /// Says that it has ended, as a manager that is stopped does, without closing the connection.
@@ -183,7 +192,7 @@ fn welcome(channel: Channel, ways: Ways) -> Program {
     claim.grant(join.wants.max_threads.min(ways.most), [0]);
     let welcome = ToProgram::Welcome {
         version: VERSION,
-        features: 0,
+        features: features::GANGS,
         program: 1,
         rule: ways.rule,
     };
@@ -198,6 +207,7 @@ fn welcome(channel: Channel, ways: Ways) -> Program {
         wants: vec![join.wants],
         answers: Vec::new(),
         threads: Vec::new(),
+        gangs: Vec::new(),
         left: false,
     }
 }
@@ -216,6 +226,7 @@ fn hear(program: &mut Program, message: ToManager, ways: Ways) {
         }
         ToManager::Answer { request, yes } => program.answers.push((request, yes)),
         ToManager::Threads(threads) => program.threads.push(threads),
+        ToManager::Gang(gang) => program.gangs.push(gang),
         other => panic!("a program does not say {other:?}"),
     }
 }
