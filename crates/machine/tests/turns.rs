@@ -441,7 +441,8 @@ fn a_program_that_somebody_else_traces_is_left_alone_as_a_whole() {
     until("it stands still", || stands_still(program.pid()));
     let all = threads(program.pid()).into_iter();
     let refused: Vec<_> = all.filter_map(|tid| Seizing::of(tid).err()).collect();
-    assert_eq!(refused.len(), 3, "those that spin");
+    // And whoever had made them, if it had not gone to sleep yet.
+    assert!(refused.len() >= 3, "those that spin: {}", refused.len());
     assert!(refused[0].why.contains("traced"), "{}", refused[0]);
     means.stop().unwrap();
     assert_eq!(means.go().threads, 0);
