@@ -86,16 +86,22 @@ pub struct Join {
     pub wants: Wants,
 }
 
+/// The heaviest weight of a coscheduled set.
+pub const MOST_WEIGHT: u32 = 10_000;
+
+/// The weight of a coscheduled set of which nothing else was said.
+pub const USUAL_WEIGHT: u32 = 100;
+
 /// A program whose threads are to run at the same time, or not at all (a coscheduled set, or a part of one).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gang {
     /// Programs of one user with the same name are one set: they run in the same slices. Empty: the program
-    /// is a set of its own. At most [`MAX_NAME`] bytes.
+    /// is a set of its own. `job/stage` is a set within the set `job`. At most [`MAX_NAME`] bytes.
     pub name: String,
     /// CPUs of the set that its threads do not use stay idle in its slices, so that nothing interferes;
     /// otherwise other sets may use them.
     pub keeps_idle: bool,
-    /// Its share of the time against other sets, 1 to 10,000; 100 is usual.
+    /// Its share of the time against other sets, 1 to [`MOST_WEIGHT`]; [`USUAL_WEIGHT`] is usual.
     pub weight: u32,
 }
 

@@ -34,6 +34,7 @@ mod ring;
 mod timing;
 mod within;
 
+pub use corewise_abi::message::{MOST_WEIGHT, USUAL_WEIGHT};
 pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 pub use demand::{Demand, Seen};
 pub use nested::Nested;
@@ -46,12 +47,6 @@ use ring::Ring;
 
 /// How long after a decision its turns begin: until then everyone concerned should have read theirs.
 pub const LEAD_NS: u64 = 1_000_000;
-
-/// The heaviest weight.
-pub const MOST_WEIGHT: u32 = 10_000;
-
-/// The weight of a set of which nothing else was said.
-pub const USUAL_WEIGHT: u32 = 100;
 
 /// A program that spends a smaller part of its time in loops that wait, in thousandths, hardly spins.
 pub const HARDLY_SPINS: u32 = 50;

@@ -7,7 +7,7 @@
 
 use crate::shared::{Shared, lock};
 use crate::sys;
-use corewise_abi::message::{self, ToManager, features};
+use corewise_abi::message::{self, MAX_NAME, MOST_WEIGHT, ToManager, USUAL_WEIGHT, features};
 use corewise_abi::turn::Turn;
 use corewise_wire::Channel;
 use std::sync::Mutex;
@@ -22,14 +22,14 @@ impl Gang {
     /// A gang of its own (an empty name), or together with all programs of this user that give the same name;
     /// `job/stage` is a gang within the gang `job`. Of a name longer than 64 bytes the rest is left out.
     pub fn named(name: &str) -> Gang {
-        let mut end = name.len().min(message::MAX_NAME);
+        let mut end = name.len().min(MAX_NAME);
         while !name.is_char_boundary(end) {
             end -= 1;
         }
         Gang(message::Gang {
             name: name[..end].to_owned(),
             keeps_idle: false,
-            weight: 100,
+            weight: USUAL_WEIGHT,
         })
     }
 
@@ -37,7 +37,7 @@ impl Gang {
     /// 100 is usual.
     #[must_use]
     pub fn weighing(mut self, weight: u32) -> Gang {
-        self.0.weight = weight.clamp(1, 10_000);
+        self.0.weight = weight.clamp(1, MOST_WEIGHT);
         self
     }
 
