@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -90,6 +90,7 @@ pub fn start(command: &Command, options: &RunOptions<'_>) -> Result<Running, Err
     let began = Instant::now();
     let pid = spawn(&image, input.as_ref(), &failed_out).map_err(Error::io("make a process"))?;
     PROGRAM.store(pid, Ordering::SeqCst);
+    pass_on_early(pid);
     drop((failed_out, input));
     // The new process has executed the program or ended: what it had to say is in the pipe.
     let mut record = [0; RECORD];
@@ -243,6 +244,8 @@ impl Running {
 
 /// The program that signals are passed on to; 0: none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// Signals that came before its number was known, a bit for each.
+static EARLY: AtomicU64 = AtomicU64::new(0);
 /// How often this process has been continued.
 static CONTINUED: AtomicU32 = AtomicU32::new(0);
 static BUSY: AtomicBool = AtomicBool::new(false);
@@ -268,6 +271,7 @@ impl Passing {
                 "this process already runs one",
             )));
         }
+        EARLY.store(0, Ordering::SeqCst);
         let inherited = Inherited::get();
         let count: Handler = count_continuation;
         let handlers = PASSED_ON.map(|signal| (signal, pass_on as Handler));
@@ -327,13 +331,29 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
     let (code, sender) = unsafe { ((*info).si_code, (*info).si_pid()) };
     // The terminal (a positive code) told the whole group; the program, signalling its group, has
     // signalled itself.
-    if program > 0 && code <= 0 && sender != program {
-        // SAFETY: system calls allowed in handlers; the program has not been reaped while its
-        // number stands in PROGRAM.
-        unsafe {
-            let kept = *libc::__errno_location();
-            libc::kill(program, signal);
-            *libc::__errno_location() = kept;
+    if code > 0 || sender == program {
+        return;
+    }
+    EARLY.fetch_or(1 << signal, Ordering::SeqCst);
+    // Whoever stores the number looks for early signals afterwards.
+    let program = PROGRAM.load(Ordering::SeqCst);
+    if program > 0 {
+        pass_on_early(program);
+    }
+}
+
+/// Passes on what has come and nobody has passed on yet. May be called in a handler.
+fn pass_on_early(program: i32) {
+    let signals = EARLY.swap(0, Ordering::SeqCst);
+    for signal in PASSED_ON {
+        if signals >> signal & 1 == 1 {
+            // SAFETY: system calls allowed in handlers; the program has not been reaped while its
+            // number stands in PROGRAM.
+            unsafe {
+                let kept = *libc::__errno_location();
+                libc::kill(program, signal);
+                *libc::__errno_location() = kept;
+            }
         }
     }
 }
