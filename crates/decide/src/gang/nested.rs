@@ -119,7 +119,8 @@ impl Nested {
             Some(group) => {
                 group.sets.insert(id);
                 group.inside.set(set.clone());
-                self.changed.extend(innermost);
+                // A group that is new has its turn from those around it.
+                self.changed.extend(groups);
             }
             None => self.top.set(set.clone()),
         }
@@ -328,36 +329,41 @@ impl Nested {
     }
 }
 
-/// A group as a set among others: what it has inside could run at the same time.
+/// A group as a set among others: what it has inside could run at the same time. Whoever is inside may be tied to a
+/// part of the group's CPUs: then all of them are the group's in its turns, since which others it could spare depends
+/// on who runs inside.
 fn as_one<'a>(id: SetId, weight: u32, sets: impl Iterator<Item = &'a Set>) -> Set {
-    let mut on = CpuSet::new();
+    let mut on: Option<CpuSet> = None;
     let (mut any, mut demand) = (0u32, 0u32);
-    let mut sleeps = true;
+    let (mut sleeps, mut tied) = (true, false);
     for set in sets {
-        let needs = match &set.cpus {
+        let count = match &set.cpus {
             Where::On(cpus) => {
+                tied |= on.as_ref().is_some_and(|on| on != cpus);
+                let on = on.get_or_insert_default();
                 on.extend(cpus.iter());
                 cpus.count()
             }
             Where::Any(count) => {
+                tied = true;
                 any = any.saturating_add(*count);
                 *count
             }
         };
         let needs = match set.keeps_idle {
-            true => needs,
-            false => set.demand.clamp(1, needs.max(1)),
+            true => count,
+            false => set.demand.clamp(1, count.max(1)),
         };
         demand = demand.saturating_add(needs);
         sleeps &= set.sleeps && !set.keeps_idle;
     }
     Set {
         id,
-        cpus: match on.is_empty() {
-            true => Where::Any(any.max(1)),
-            false => Where::On(on),
+        cpus: match on {
+            None => Where::Any(any.max(1)),
+            Some(on) => Where::On(on),
         },
-        demand,
+        demand: if tied { u32::MAX } else { demand },
         keeps_idle: false,
         sleeps,
         weight,

@@ -256,3 +256,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_group_that_is_new_within_another_runs_in_the_turns_of_that_one() {
+    let mut nested = nested(2);
+    nested.set(on(1, 0..2), &[]);
+    nested.set(on(2, 0..1), &[A]);
+    nested.plan(0);
+    nested.set(on(3, 1..2), &[A, INNER]);
+    nested.plan(MS);
+    assert_eq!(nested.turn(SetId(3)), nested.turn(SetId(2)));
+    assert_eq!(at_once(&nested, &[1, 3], 10 * MS), 1);
+}
