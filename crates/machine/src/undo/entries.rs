@@ -61,7 +61,8 @@ impl Entry {
     /// Whether a value is one that we left behind, whenever we were stopped.
     pub(super) fn is_ours(&self, present: &str) -> bool {
         let earlier = self.earlier.as_deref();
-        self.what.same(&self.ours, present) || earlier.is_some_and(|e| self.what.same(e, present))
+        let comes_of = |ours| self.what.comes_of(ours, present);
+        comes_of(&self.ours) || earlier.is_some_and(comes_of)
     }
 
     pub(super) fn line(&self) -> Line {

@@ -32,7 +32,8 @@ impl Tree {
     pub(crate) fn of(text: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let tree = Self {
-            root: Root::at(folder.path()),
+            // Controls follow no links: not even one on the way to the folder.
+            root: Root::at(folder.path().canonicalize().unwrap()),
             folder,
         };
         let mut file: Option<(&str, String)> = None;
