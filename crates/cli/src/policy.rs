@@ -8,7 +8,7 @@ use corewise_decide::policy::script::{
     MAX_OPERATIONS, Rehearsal, Report, ScriptError, ScriptPolicy, rehearse,
 };
 use corewise_decide::status::Request;
-use corewise_decide::world::{Action, Entry, Input, Output};
+use corewise_decide::world::{Entry, Input, Output};
 use corewise_manager::Header;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -295,26 +295,7 @@ fn ordered(output: &Output) -> (String, String) {
             });
             (format!("{program}: {what}"), reason.clone())
         }
-        Output::Act { action, reason } => (acted(action), reason.clone()),
+        Output::Act { action, reason } => (action.to_string(), reason.clone()),
         Output::Note(text) => (String::new(), text.clone()),
-    }
-}
-
-fn acted(action: &Action) -> String {
-    match action {
-        Action::Weight { program, weight } => format!("{program}: weight {weight}"),
-        Action::Cpuset { program, cpus } => format!("{program}: confined to CPUs {cpus}"),
-        Action::Freeze { program, frozen } => {
-            format!(
-                "{program} is {}",
-                if *frozen { "stopped" } else { "continued" }
-            )
-        }
-        Action::Slice { program, slice_ns } => {
-            format!("{program}: slices of {} us", slice_ns / 1_000)
-        }
-        Action::Prefetchers { on } => {
-            format!("prefetchers {}", if *on { "on" } else { "off" })
-        }
     }
 }

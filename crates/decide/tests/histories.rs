@@ -5,6 +5,7 @@
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::gang::Turn;
 use corewise_decide::global::{GlobalManager, Known};
+use corewise_decide::policy::combined::Part;
 use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, Policy, built_in};
 use corewise_decide::reading::{CpuReading, MachineReading};
@@ -370,10 +371,25 @@ fn sources() -> Vec<Source> {
     });
     #[cfg(feature = "scripts")]
     sources.push(Source {
-        name: "automax.rhai".to_owned(),
-        script: Some(include_str!("../../../experiments/policies/automax.rhai").to_owned()),
         seed: 5,
-        period_ns: None,
+        ..Source::script(
+            "automax.rhai",
+            include_str!("../../../experiments/policies/automax.rhai"),
+        )
+    });
+    let part = |name: &str, programs: &[&str]| Part {
+        source: Source::built_in(name),
+        programs: programs.iter().map(|p| (*p).to_owned()).collect(),
+        cpus: None,
+        claims: name != "prefetch",
+    };
+    sources.push(Source {
+        parts: vec![
+            part("broken-screw", &["*1", "*2"]),
+            part("automax", &[]),
+            part("prefetch", &[]),
+        ],
+        ..Source::built_in("three.toml")
     });
     sources
 }

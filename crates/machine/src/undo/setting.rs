@@ -124,6 +124,14 @@ impl Setting {
         }
     }
 
+    /// Whether it is the machine's hardware that is set, and no program.
+    pub fn is_of_hardware(&self) -> bool {
+        matches!(
+            self,
+            Setting::HardwareFile { .. } | Setting::Register { .. }
+        )
+    }
+
     /// Whether it can be a setting with this original. What is read from a damaged log may not be.
     pub(super) fn takes(&self, original: &str) -> bool {
         match self {
