@@ -38,7 +38,7 @@ pub use engine::{
 };
 pub use error::{ScriptError, ScriptErrorKind};
 pub use kept::Kept;
-pub use rehearsal::{Rehearsal, rehearse};
+pub use rehearsal::{Rehearsal, played, rehearse};
 
 use desk::SharedDesk;
 use objects::{ClaimView, ProgramView};
