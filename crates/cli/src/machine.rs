@@ -18,8 +18,8 @@ mod hardware;
 use drawing::Drawing;
 use hardware::Hardware;
 
-/// Show the machine: its topology, the CPUs that may be used and why no more, what its hardware says, its sensors
-/// and controls with the reason where one is missing.
+/// Show the machine: its topology, the CPUs that may be used and why no more, what its hardware says, its
+/// sensors and controls with the reason where one is missing.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MachineArgs {
     /// Print one JSON object instead of text.
@@ -32,12 +32,13 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "FILE.xml|SYNTHETIC")]
     topology: Option<String>,
 
-    /// The other machine's sensors and controls: a folder that holds its `proc`, `sys` and `dev`, or what of them
-    /// was copied.
+    /// The other machine's sensors and controls: a folder that holds its `proc`, `sys` and `dev`, or what of
+    /// them was copied.
     #[arg(long, value_name = "FOLDER", requires = "topology")]
     root: Option<PathBuf>,
 
-    /// Draw the topology, with frequency and temperature of each CPU where they are known, and whether it may be used.
+    /// Draw the topology, with frequency and temperature of each CPU where they are known, and whether it may
+    /// be used.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

@@ -29,8 +29,8 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Subcommand, Debug)]
 enum PolicyAction {
-    /// Show whether a script is right, or a file that names several policies, and what would have been ordered in a
-    /// recorded history
+    /// Show whether a script is right, or a file that names several policies, and what would have been
+    /// ordered in a recorded history
     Check {
         /// The script, or the file (.toml)
         file: PathBuf,
@@ -85,8 +85,8 @@ pub(crate) fn run(args: PolicyArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!right)))
 }
 
-/// Several policies in one file: what is wrong in it, or what they would have ordered together. What fails in a script
-/// while it runs stands among the notes.
+/// Several policies in one file: what is wrong in it, or what they would have ordered together. What fails in
+/// a script while it runs stands among the notes.
 fn several(file: &Path, text: &str, history: Vec<Entry>, json: bool) -> Result<ExitCode> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let name = file

@@ -227,8 +227,8 @@ pub trait Policy: Send {
         false
     }
 
-    /// What it sets beyond claims, and what it judges by: so it is known before they begin whether two policies can
-    /// decide at the same time. Instructions are counted only where a policy judges by them.
+    /// What it sets beyond claims, and what it judges by: so it is known before they begin whether two
+    /// policies can decide at the same time. Instructions are counted only where a policy judges by them.
     fn decides(&self) -> Decides {
         Decides::default()
     }

@@ -91,8 +91,8 @@ pub enum Action {
         /// In percent, at least 1; 100: as it was.
         percent: u32,
     },
-    /// The part of each L3 cache that a program may fill. Others keep theirs: it is the program's alone only if theirs
-    /// leave it out.
+    /// The part of each L3 cache that a program may fill. Others keep theirs: it is the program's alone only
+    /// if theirs leave it out.
     Cache {
         /// Which program.
         program: ProgramId,

@@ -1,10 +1,11 @@
 //! Hardware counters: how many instructions are retired, by a CPU or by the calling thread.
 //!
-//! The kernel's perf events, through the crate `perf-event2`: it maps an event's page, so that a thread reads its own
-//! counter in user space (`rdpmc`, some 20 ns instead of a system call) where the kernel and the processor allow it.
+//! The kernel's perf events, through the crate `perf-event2`: it maps an event's page, so that a thread reads
+//! its own counter in user space (`rdpmc`, some 20 ns instead of a system call) where the kernel and the
+//! processor allow it.
 //!
-//! Counting a whole CPU needs root, CAP_PERFMON or a `kernel.perf_event_paranoid` of 0 or less; a virtual machine has
-//! the counters only if its host passes them on.
+//! Counting a whole CPU needs root, CAP_PERFMON or a `kernel.perf_event_paranoid` of 0 or less; a virtual
+//! machine has the counters only if its host passes them on.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +16,8 @@ use perf_event::{Builder, Counter, Sampler};
 use crate::Root;
 use crate::sysfs::again;
 
-/// Stands in a made tree for the system call: the instructions that all its CPUs have retired. No machine has this file.
+/// Stands in a made tree for the system call: the instructions that all its CPUs have retired. No machine has
+/// this file.
 pub const MADE: &str = "/sys/corewise/instructions";
 
 /// The instructions that CPUs retire.
@@ -48,8 +50,9 @@ impl InstructionReader {
         })
     }
 
-    /// How many instructions were retired since counting began. Costs a system call for each CPU, about 1 µs. An event
-    /// that shares its counter with others is scaled by the time in which it counted. `None`: a counter does not answer.
+    /// How many instructions were retired since counting began. Costs a system call for each CPU, about 1 µs.
+    /// An event that shares its counter with others is scaled by the time in which it counted. `None`: a
+    /// counter does not answer.
     pub fn read(&mut self) -> Option<u64> {
         match &mut self.source {
             Source::Made(file) => again(file),
@@ -86,8 +89,8 @@ pub struct ThreadCounter {
 }
 
 impl ThreadCounter {
-    /// Counts the instructions that the calling thread retires in user mode from now on. Ask it on that thread only: on
-    /// another one each reading is a system call.
+    /// Counts the instructions that the calling thread retires in user mode from now on. Ask it on that
+    /// thread only: on another one each reading is a system call.
     ///
     /// # Errors
     /// What the kernel answered: no such counter here, or no right to it.

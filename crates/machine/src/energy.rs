@@ -1,8 +1,10 @@
-//! Energy that packages, their cores and their memory have used: Intel's and AMD's RAPL, as Linux's powercap shows it.
+//! Energy that packages, their cores and their memory have used: Intel's and AMD's RAPL, as Linux's powercap
+//! shows it.
 //!
 //! `energy_uj` counts microjoules and begins again at 0 beyond `max_energy_range_uj`
-//! (Documentation/power/powercap/powercap.rst): a minute apart or so at full power, so whoever wants a sum must read
-//! more often than that. Since Linux 5.10 only root may read it: what a processor uses tells others what it computes.
+//! (Documentation/power/powercap/powercap.rst): a minute apart or so at full power, so whoever wants a sum
+//! must read more often than that. Since Linux 5.10 only root may read it: what a processor uses tells others
+//! what it computes.
 
 use std::fs::File;
 
@@ -81,8 +83,8 @@ impl Domain {
     }
 }
 
-/// What was used between two values of a counter that begins again at 0 beyond `range`; nothing where it went back and
-/// nobody knows from where.
+/// What was used between two values of a counter that begins again at 0 beyond `range`; nothing where it went
+/// back and nobody knows from where.
 fn used(before: u64, now: u64, range: Option<u64>) -> u64 {
     match (now.checked_sub(before), range) {
         (Some(used), _) => used,

@@ -1,9 +1,10 @@
 //! How fast each CPU runs, and between which limits it may.
 //!
 //! Linux's cpufreq keeps one policy for the CPUs that can only change together: a folder `policyN` with
-//! `scaling_cur_freq` (what it runs at now), `scaling_min_freq` and `scaling_max_freq` (between what the governor may
-//! choose: these are set) and `cpuinfo_min_freq` and `cpuinfo_max_freq` (what the hardware can), all in kHz
-//! (Documentation/admin-guide/pm/cpufreq.rst). Before Linux 4.3 the folder is `cpuN/cpufreq`, which later is a link.
+//! `scaling_cur_freq` (what it runs at now), `scaling_min_freq` and `scaling_max_freq` (between what the
+//! governor may choose: these are set) and `cpuinfo_min_freq` and `cpuinfo_max_freq` (what the hardware can),
+//! all in kHz (Documentation/admin-guide/pm/cpufreq.rst). Before Linux 4.3 the folder is `cpuN/cpufreq`,
+//! which later is a link.
 
 use std::fs::File;
 
@@ -73,7 +74,8 @@ pub struct FrequencyReader {
 }
 
 impl FrequencyReader {
-    /// Finds the CPUs that tell; none where the machine has no cpufreq driver. Costs some file reads for each.
+    /// Finds the CPUs that tell; none where the machine has no cpufreq driver. Costs some file reads for
+    /// each.
     pub fn open(root: &Root) -> FrequencyReader {
         let open = |domain: Domain| {
             let file = File::open(root.path(format!("{}/scaling_cur_freq", domain.folder)));
@@ -85,8 +87,8 @@ impl FrequencyReader {
         }
     }
 
-    /// Frequencies now, by CPU; without those that do not answer. Costs four file reads for each domain, some of
-    /// which ask the CPU: about 20 µs.
+    /// Frequencies now, by CPU; without those that do not answer. Costs four file reads for each domain, some
+    /// of which ask the CPU: about 20 µs.
     pub fn read(&self) -> Vec<CpuFrequency> {
         let of_domain = |(domain, file): &(Domain, File)| {
             let now_hz = hz(again(file)?);

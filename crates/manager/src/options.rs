@@ -19,8 +19,8 @@ pub enum PolicyChoice {
 impl FromStr for PolicyChoice {
     type Err = Error;
 
-    /// A built-in policy's name, or the path of a script or of a file that names several policies: what names no policy and is an existing
-    /// file, or looks like a path (a `/` or a `.` in it).
+    /// A built-in policy's name, or the path of a script or of a file that names several policies: what names
+    /// no policy and is an existing file, or looks like a path (a `/` or a `.` in it).
     fn from_str(text: &str) -> Result<PolicyChoice, Error> {
         if corewise_decide::policy::built_in(text).is_some() {
             return Ok(PolicyChoice::BuiltIn(text.to_owned()));
@@ -69,8 +69,8 @@ impl Options {
         }
     }
 
-    /// The folder that is `/` for temperatures, counters and all hardware that is set: another one than `/` stands for
-    /// another machine.
+    /// The folder that is `/` for temperatures, counters and all hardware that is set: another one than `/`
+    /// stands for another machine.
     #[must_use]
     pub fn hardware(self, hardware: Root) -> Options {
         Options { hardware, ..self }

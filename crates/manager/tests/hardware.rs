@@ -115,7 +115,8 @@ impl Desktop {
         options.period(Duration::from_millis(40))
     }
 
-    /// Retires instructions until the end of `work`: `with` and `without` prefetchers so many in a millisecond.
+    /// Retires instructions until the end of `work`: `with` and `without` prefetchers so many in a
+    /// millisecond.
     fn retires(&self, with: u64, without: u64, work: impl FnOnce()) {
         let over = AtomicBool::new(false);
         let file = std::fs::File::options()

@@ -215,8 +215,8 @@ impl Entry {
     }
 }
 
-/// The policy that a text names: `none`, a built-in one, or the path of a script or of a file that names several. Seeds a script's
-/// random numbers with `seed`.
+/// The policy that a text names: `none`, a built-in one, or the path of a script or of a file that names
+/// several. Seeds a script's random numbers with `seed`.
 ///
 /// # Errors
 /// Why there is no such policy, for people.

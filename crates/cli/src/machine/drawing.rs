@@ -1,7 +1,9 @@
-//! The topology as a picture: boxes in boxes, from the machine down to its CPUs, with what is known of each CPU.
+//! The topology as a picture: boxes in boxes, from the machine down to its CPUs, with what is known of each
+//! CPU.
 //!
-//! Colours are those of Okabe and Ito, which colour-blind people can tell apart, and nothing is said by colour alone: a
-//! CPU's temperature stands in it, and one that may not be used has a dashed border and says so.
+//! Colours are those of Okabe and Ito, which colour-blind people can tell apart, and nothing is said by
+//! colour alone: a CPU's temperature stands in it, and one that may not be used has a dashed border and says
+//! so.
 
 use super::hardware::Hardware;
 use super::{bytes, named};
@@ -9,11 +11,10 @@ use corewise_machine::Topology;
 use corewise_machine::topology::{Kind, Object};
 use maud::{Markup, html};
 
-/// Sizes in pixels: of a CPU, between boxes, of a line of text, of the text at the top.
+/// Sizes in pixels: of a CPU, between boxes, of a line of text.
 const CPU: (f64, f64) = (92.0, 58.0);
 const GAP: f64 = 8.0;
 const LINE: f64 = 15.0;
-const HEADING: f64 = 44.0;
 /// What is wider than this goes on in the next row.
 const WIDEST: f64 = 1500.0;
 /// About the width of a letter.
@@ -38,21 +39,36 @@ impl Drawing<'_> {
     /// The picture, as one SVG file without outside parts.
     pub(super) fn svg(&self) -> String {
         let placed = place(&self.topology.root, WIDEST);
-        let width = placed.size.0.max(520.0) + 2.0 * GAP;
-        let height = placed.size.1 + HEADING + 2.0 * GAP;
-        let drawn = self.draw(&placed, (GAP, HEADING + GAP));
-        let known = self.hardware.text().trim().replace("\n  ", "; ");
-        let known = match known.is_empty() {
-            true => "no sensor tells frequencies or temperatures".to_owned(),
-            false => known,
-        };
+        let title = format!(
+            "Topology of {}: {}",
+            self.topology.origin,
+            self.topology.summary()
+        );
+        let known = self.hardware.text();
+        let mut lines = vec![format!("{} may be used", named(self.allowed))];
+        lines.extend(known.lines().map(|line| line.trim().to_owned()));
+        if known.is_empty() {
+            lines.push("no sensor tells frequencies or temperatures".to_owned());
+        }
+        // The title's letters are larger.
+        let longest = lines
+            .iter()
+            .map(|line| line.chars().count() as f64)
+            .fold(0.0, f64::max);
+        let longest = longest.max(title.chars().count() as f64 * 1.4) * LETTER;
+        let heading = LINE * (lines.len() as f64 + 1.5);
+        let width = placed.size.0.max(longest) + 2.0 * GAP;
+        let height = placed.size.1 + heading + 2.0 * GAP;
+        let drawn = self.draw(&placed, (GAP, heading + GAP));
         let markup = html! {
             svg xmlns="http://www.w3.org/2000/svg" width=(n(width)) height=(n(height))
                 viewBox=(format!("0 0 {} {}", n(width), n(height)))
                 font-family="sans-serif" font-size="11" {
                 rect width="100%" height="100%" fill="#ffffff" {}
-                text x=(n(GAP)) y="20" font-size="15" { "Topology of " (self.topology.origin) ": " (self.topology.summary()) }
-                text x=(n(GAP)) y="38" { (named(self.allowed)) " may be used; " (known) }
+                text x=(n(GAP)) y="20" font-size="15" { (title) }
+                @for (index, line) in lines.iter().enumerate() {
+                    text x=(n(GAP)) y=(n(LINE * (index as f64 + 2.5))) { (line) }
+                }
                 (drawn)
             }
         };

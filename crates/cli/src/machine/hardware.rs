@@ -49,7 +49,8 @@ impl Hardware {
         if let Some((least, most)) = span(self.frequencies.iter().map(|f| f.now_hz as f64 / 1e9)) {
             let _ = writeln!(text, "  frequency {least:.2} to {most:.2} GHz");
         }
-        let hottest = self.temperatures.iter();
+        // Of several that are as hot, the first.
+        let hottest = self.temperatures.iter().rev();
         let hottest = hottest.max_by(|a, b| a.celsius.total_cmp(&b.celsius));
         if let (Some((least, most)), Some(heat)) =
             (span(self.temperatures.iter().map(|h| h.celsius)), hottest)
@@ -63,7 +64,7 @@ impl Hardware {
                 "  temperature {least:.0} to {most:.0} °C, the most at CPU {cpu}{limit}"
             );
         }
-        let most = self.throttling.iter().max_by_key(|t| t.core_events);
+        let most = self.throttling.iter().rev().max_by_key(|t| t.core_events);
         if let Some(most) = most.filter(|t| t.core_events > 0) {
             let seconds = most.core_ns.map_or_else(String::new, |ns| {
                 format!(", {:.1} s altogether", ns as f64 / 1e9)

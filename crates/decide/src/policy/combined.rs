@@ -1,16 +1,19 @@
 //! Several policies at once, each over its own programs or CPUs.
 //!
-//! REEact's paper (section 2) speaks of several global managers, and combines policies by hand. Here each policy sees a
-//! status in which there are only its programs and its CPUs, and what it orders reaches no further. What two of them
-//! would both set is refused before they begin, with the reason ([`Combined::new`]):
+//! REEact's paper (section 2) speaks of several global managers, and combines policies by hand. Here each
+//! policy sees a status in which there are only its programs and its CPUs, and what it orders reaches no
+//! further. What two of them would both set is refused before they begin, with the reason
+//! ([`Combined::new`]):
 //!
 //! - the claims of one program: two that grant claims to the same programs;
 //! - the CPUs of one program alone: two that keep CPUs for their programs, and have CPUs in common;
 //! - the prefetchers, frequency or duty cycle of one CPU;
-//! - and two that judge by the instructions which the whole machine retires: each would judge the other's doing.
+//! - and two that judge by the instructions which the whole machine retires: each would judge the other's
+//!   doing.
 //!
-//! A policy that leaves claims to others ([`Part::claims`]) sees all programs and sets only the machine's hardware. A
-//! program that is nobody's may use everything that is not another's alone, as one that any policy forgets.
+//! A policy that leaves claims to others ([`Part::claims`]) sees all programs and sets only the machine's
+//! hardware. A program that is nobody's may use everything that is not another's alone, as one that any
+//! policy forgets.
 
 use super::memory::Memory;
 use super::source::Source;

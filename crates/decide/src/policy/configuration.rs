@@ -46,8 +46,8 @@ fn yes() -> bool {
     true
 }
 
-/// The policies that a text says, which stands in a file of this name. `read` gives the text of a script; `seed` starts
-/// the random numbers of those that name none.
+/// The policies that a text says, which stands in a file of this name. `read` gives the text of a script;
+/// `seed` starts the random numbers of those that name none.
 ///
 /// # Errors
 /// What is wrong and where, for people; also why the policies cannot decide at the same time.

@@ -25,8 +25,8 @@ pub struct Source {
     /// Time between readings, in nanoseconds, instead of what the policy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
-    /// Several policies, each over its own programs or CPUs; none: it is one. Then `name` is that of the file that
-    /// says so.
+    /// Several policies, each over its own programs or CPUs; none: it is one. Then `name` is that of the file
+    /// that says so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }

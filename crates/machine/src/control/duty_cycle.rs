@@ -1,9 +1,9 @@
 //! For how much of the time CPUs run.
 //!
 //! Two ways, the first that is there: the clock of single CPUs is stopped for some eighths of the time
-//! (IA32_CLOCK_MODULATION, through the kernel's module msr); or the kernel's intel_powerclamp makes all CPUs idle
-//! together (Documentation/admin-guide/thermal/intel_powerclamp.rst), which saves more, and cannot be asked for less
-//! than the whole machine.
+//! (IA32_CLOCK_MODULATION, through the kernel's module msr); or the kernel's intel_powerclamp makes all CPUs
+//! idle together (Documentation/admin-guide/thermal/intel_powerclamp.rst), which saves more, and cannot be
+//! asked for less than the whole machine.
 
 use super::registers::{self, Register};
 use super::{Error, processor};
@@ -42,12 +42,13 @@ impl<'log> DutyCycleControl<'log> {
         Ok(Self { log, root, by })
     }
 
-    /// Lets these CPUs run for `percent` of the time, as near to it as the hardware can: at least 1, and 100 for always.
-    /// Where a core has several CPUs, it runs for as long as the one that runs longest: name all of them.
+    /// Lets these CPUs run for `percent` of the time, as near to it as the hardware can: at least 1, and 100
+    /// for always. Where a core has several CPUs, it runs for as long as the one that runs longest: name all
+    /// of them.
     ///
     /// # Errors
-    /// [`Error::Refused`] where only the whole machine can be slowed down; [`Error::Write`] without the right to. Some
-    /// of the CPUs may be set then.
+    /// [`Error::Refused`] where only the whole machine can be slowed down; [`Error::Write`] without the right
+    /// to. Some of the CPUs may be set then.
     pub fn set(&self, cpus: &[u32], percent: u32) -> Result<(), Error> {
         let percent = percent.clamp(1, 100);
         match &self.by {

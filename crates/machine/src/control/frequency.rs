@@ -24,12 +24,14 @@ impl<'log> FrequencyControl<'log> {
         Self { log, root }
     }
 
-    /// Lets these CPUs choose frequencies of at most `most_hz`; as near to it as the hardware, and the lower limit that
-    /// is set, allow. Costs some file reads for each CPU of the machine, and a line in the log for each domain.
+    /// Lets these CPUs choose frequencies of at most `most_hz`; as near to it as the hardware, and the lower
+    /// limit that is set, allow. Costs some file reads for each CPU of the machine, and a line in the log for
+    /// each domain.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for CPUs without a cpufreq driver; [`Error::Refused`] where others change their frequency
-    /// together with them; [`Error::Write`] without the right to. Some of the CPUs may be limited then.
+    /// [`Error::Unavailable`] for CPUs without a cpufreq driver; [`Error::Refused`] where others change their
+    /// frequency together with them; [`Error::Write`] without the right to. Some of the CPUs may be limited
+    /// then.
     pub fn limit(&self, cpus: &[u32], most_hz: u64) -> Result<(), Error> {
         for domain in self.of(cpus)? {
             let bound = |name| value::<u64>(&self.root, &format!("{}/{name}", domain.folder));

@@ -1,7 +1,7 @@
 //! The files by which the hardware is set.
 //!
-//! The paths may come from an undo log that somebody damaged, so what is none of these files is refused, and no
-//! symbolic link is followed: a file is known by the folder in which it really is.
+//! The paths may come from an undo log that somebody damaged, so what is none of these files is refused, and
+//! no symbolic link is followed: a file is known by the folder in which it really is.
 
 use std::io;
 use std::path::Path;

@@ -14,7 +14,8 @@
 //! | [`ProgramShare`] | parts of caches and of memory bandwidth | root, resctrl mounted |
 //! | [`turns`] | when all threads of a program run | being its parent, and allowed to trace it |
 //!
-//! Those of the hardware take a [`Root`](crate::Root), so that a made tree can stand in for another machine's.
+//! Those of the hardware take a [`Root`](crate::Root), so that a made tree can stand in for another
+//! machine's.
 //!
 //! Which of them work here, and why not, is listed by [`crate::sensors::controls`].
 //!

@@ -30,12 +30,12 @@ impl<'log> PrefetchControl<'log> {
         })
     }
 
-    /// Switches the prefetchers of these CPUs' cores. On means those that were on at first, or all if none was. The
-    /// CPUs of one core share its prefetchers. Costs about 10 µs a CPU.
+    /// Switches the prefetchers of these CPUs' cores. On means those that were on at first, or all if none
+    /// was. The CPUs of one core share its prefetchers. Costs about 10 µs a CPU.
     ///
     /// # Errors
-    /// [`Error::Write`] without the right to, [`Error::Gone`] for a CPU that is offline or has no file of registers.
-    /// Some of the CPUs may be switched then.
+    /// [`Error::Write`] without the right to, [`Error::Gone`] for a CPU that is offline or has no file of
+    /// registers. Some of the CPUs may be switched then.
     pub fn switch(&self, cpus: &[u32], on: bool) -> Result<(), Error> {
         let off = self.register.mask();
         for cpu in cpus {

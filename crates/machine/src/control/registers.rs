@@ -1,8 +1,8 @@
 //! Model-specific registers of CPUs, through the kernel's `msr` module (`/dev/cpu/N/msr`, msr(4)).
 //!
-//! Only the registers that are listed here are ever touched, and of them only the bits that are: they are read, and
-//! written back with nothing else changed. The numbers and bits are those of Intel's Software Developer's Manual,
-//! volume 4, tables 2-2 (IA32 registers), 2-3 (Core 2) and 2-15 (Nehalem and later).
+//! Only the registers that are listed here are ever touched, and of them only the bits that are: they are
+//! read, and written back with nothing else changed. The numbers and bits are those of Intel's Software
+//! Developer's Manual, volume 4, tables 2-2 (IA32 registers), 2-3 (Core 2) and 2-15 (Nehalem and later).
 
 use std::fs::File;
 use std::io;
@@ -23,14 +23,14 @@ pub(crate) const FOLDER: &str = "/dev/cpu";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Register {
-    /// MISC_FEATURE_CONTROL: a set bit switches a prefetcher off: that of the L2 cache (0), of its adjacent line (1),
-    /// of the L1 data cache (2), and the one of it that goes by instruction addresses (3).
+    /// MISC_FEATURE_CONTROL: a set bit switches a prefetcher off: that of the L2 cache (0), of its adjacent
+    /// line (1), of the L1 data cache (2), and the one of it that goes by instruction addresses (3).
     MiscFeatureControl,
-    /// IA32_MISC_ENABLE on Core 2: a set bit switches the hardware prefetcher (9), and that of the adjacent line (19),
-    /// off.
+    /// IA32_MISC_ENABLE on Core 2: a set bit switches the hardware prefetcher (9), and that of the adjacent
+    /// line (19), off.
     MiscEnable,
-    /// IA32_CLOCK_MODULATION: whether the clock is stopped for a part of the time (4), and for how many eighths of it
-    /// it runs (1 to 3); bit 0 makes them sixteenths where the processor has that.
+    /// IA32_CLOCK_MODULATION: whether the clock is stopped for a part of the time (4), and for how many
+    /// eighths of it it runs (1 to 3); bit 0 makes them sixteenths where the processor has that.
     ClockModulation,
 }
 

@@ -1,9 +1,10 @@
 //! Parts of caches and of memory bandwidth, through Linux's resctrl.
 //!
-//! A program gets a group of its own below `/sys/fs/resctrl`, whose `schemata` says which ways of each L3 cache it may
-//! fill, and how much of each cache's memory bandwidth it may use (Documentation/arch/x86/resctrl.rst). Others keep
-//! theirs: ways are one program's alone only if the others' groups leave them out. Removing the group puts its threads
-//! back into the default group; threads that are in another group, somebody else's, are left alone.
+//! A program gets a group of its own below `/sys/fs/resctrl`, whose `schemata` says which ways of each L3
+//! cache it may fill, and how much of each cache's memory bandwidth it may use
+//! (Documentation/arch/x86/resctrl.rst). Others keep theirs: ways are one program's alone only if the others'
+//! groups leave them out. Removing the group puts its threads back into the default group; threads that are
+//! in another group, somebody else's, are left alone.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -123,8 +124,8 @@ impl<'log> ProgramShare<'log> {
     /// Makes a group for a program, with all of everything. Nobody is in it yet.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without resctrl; [`Error::Write`] without the right to, or where the processor has no more
-    /// groups.
+    /// [`Error::Unavailable`] without resctrl; [`Error::Write`] without the right to, or where the processor
+    /// has no more groups.
     pub fn create(log: &'log UndoLog, root: &Root, process: Process) -> Result<Self, Error> {
         let what = "sharing out caches and memory bandwidth";
         let resctrl = Resctrl::find(root).map_err(|why| Error::Unavailable { what, why })?;
@@ -142,7 +143,8 @@ impl<'log> ProgramShare<'log> {
         })
     }
 
-    /// The program may fill each L3 cache from `from` to `to` percent of its ways, counted from the first one.
+    /// The program may fill each L3 cache from `from` to `to` percent of its ways, counted from the first
+    /// one.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where caches cannot be shared out, [`Error::Write`] where the kernel refuses.
@@ -158,7 +160,8 @@ impl<'log> ProgramShare<'log> {
     /// The program may use `percent` of each cache's memory bandwidth, rounded up to what the processor can.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where bandwidth cannot be shared out, [`Error::Write`] where the kernel refuses.
+    /// [`Error::Unavailable`] where bandwidth cannot be shared out, [`Error::Write`] where the kernel
+    /// refuses.
     pub fn set_bandwidth(&self, percent: u32) -> Result<(), Error> {
         let bandwidth = self.resctrl.bandwidth.ok_or(Error::Unavailable {
             what: "sharing out memory bandwidth",
@@ -169,8 +172,8 @@ impl<'log> ProgramShare<'log> {
         self.write("MB", &percent.max(bandwidth.least).to_string())
     }
 
-    /// Moves the program's threads into its group, those too that are made meanwhile; those made later are born in it.
-    /// Returns how many are in it.
+    /// Moves the program's threads into its group, those too that are made meanwhile; those made later are
+    /// born in it. Returns how many are in it.
     ///
     /// # Errors
     /// [`Error::Gone`] when the program has ended, [`Error::Write`] where the kernel refuses.

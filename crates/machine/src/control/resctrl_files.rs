@@ -1,7 +1,7 @@
 //! The folders of resctrl groups that were made here: made, filled, removed.
 //!
-//! The paths may come from an undo log that somebody damaged, so what is no group of ours (its name begins with
-//! [`PREFIX`], right below resctrl's own folder) is refused.
+//! The paths may come from an undo log that somebody damaged, so what is no group of ours (its name begins
+//! with [`PREFIX`], right below resctrl's own folder) is refused.
 
 use std::fs;
 use std::io;

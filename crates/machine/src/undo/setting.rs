@@ -68,8 +68,8 @@ pub enum Setting {
         /// Which one.
         register: Register,
     },
-    /// That a group of resctrl is there. Putting it back removes the group; its threads are in the default group
-    /// then, from which they came.
+    /// That a group of resctrl is there. Putting it back removes the group; its threads are in the default
+    /// group then, from which they came.
     ShareMade {
         /// Its folder, whose name begins with `corewise-`.
         path: PathBuf,
