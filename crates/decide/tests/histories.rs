@@ -328,7 +328,26 @@ fn check(status: &Status, granted: &BTreeMap<ProgramId, (CpuSet, u32)>) {
 }
 
 fn policies() -> Vec<Box<dyn Policy>> {
-    NAMES.iter().map(|name| built_in(name).unwrap()).collect()
+    let all = NAMES.iter().map(|name| built_in(name).unwrap());
+    all.chain([three().make().unwrap()]).collect()
+}
+
+/// Three policies at once.
+fn three() -> Source {
+    let part = |name: &str, programs: &[&str]| Part {
+        source: Source::built_in(name),
+        programs: programs.iter().map(|p| (*p).to_owned()).collect(),
+        cpus: None,
+        claims: name != "prefetch",
+    };
+    Source {
+        parts: vec![
+            part("broken-screw", &["*1", "*2"]),
+            part("automax", &[]),
+            part("prefetch", &[]),
+        ],
+        ..Source::built_in("three.toml")
+    }
 }
 
 proptest! {
@@ -377,20 +396,7 @@ fn sources() -> Vec<Source> {
             include_str!("../../../experiments/policies/automax.rhai"),
         )
     });
-    let part = |name: &str, programs: &[&str]| Part {
-        source: Source::built_in(name),
-        programs: programs.iter().map(|p| (*p).to_owned()).collect(),
-        cpus: None,
-        claims: name != "prefetch",
-    };
-    sources.push(Source {
-        parts: vec![
-            part("broken-screw", &["*1", "*2"]),
-            part("automax", &[]),
-            part("prefetch", &[]),
-        ],
-        ..Source::built_in("three.toml")
-    });
+    sources.push(three());
     sources
 }
 

@@ -1,7 +1,7 @@
 //! Hardware counters: how many instructions are retired, by a CPU or by the calling thread.
 //!
 //! The kernel's perf events, through the crate `perf-event2`: it maps an event's page, so that a thread reads
-//! its own counter in user space (`rdpmc`, some 20 ns instead of a system call) where the kernel and the
+//! its own counter in user space (`rdpmc`, without a system call) where the kernel and the
 //! processor allow it.
 //!
 //! Counting a whole CPU needs root, CAP_PERFMON or a `kernel.perf_event_paranoid` of 0 or less; a virtual
@@ -50,7 +50,7 @@ impl InstructionReader {
         })
     }
 
-    /// How many instructions were retired since counting began. Costs a system call for each CPU, about 1 µs.
+    /// How many instructions were retired since counting began. Costs a system call for each CPU.
     /// An event that shares its counter with others is scaled by the time in which it counted. `None`: a
     /// counter does not answer.
     pub fn read(&mut self) -> Option<u64> {

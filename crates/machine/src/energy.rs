@@ -2,7 +2,7 @@
 //! shows it.
 //!
 //! `energy_uj` counts microjoules and begins again at 0 beyond `max_energy_range_uj`
-//! (Documentation/power/powercap/powercap.rst): a minute apart or so at full power, so whoever wants a sum
+//! (Documentation/power/powercap/powercap.rst): some minutes apart at full power, so whoever wants a sum
 //! must read more often than that. Since Linux 5.10 only root may read it: what a processor uses tells others
 //! what it computes.
 
@@ -60,7 +60,7 @@ impl EnergyReader {
         }
     }
 
-    /// What each domain has used since the reader was opened. Costs one file read for each, about 3 µs.
+    /// What each domain has used since the reader was opened. Costs one file read for each.
     pub fn read(&mut self) -> Vec<DomainEnergy> {
         let of = |domain: &mut Domain| {
             domain.add();

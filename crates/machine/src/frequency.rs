@@ -88,7 +88,7 @@ impl FrequencyReader {
     }
 
     /// Frequencies now, by CPU; without those that do not answer. Costs four file reads for each domain, some
-    /// of which ask the CPU: about 20 µs.
+    /// of which ask the CPU.
     pub fn read(&self) -> Vec<CpuFrequency> {
         let of_domain = |(domain, file): &(Domain, File)| {
             let now_hz = hz(again(file)?);

@@ -126,7 +126,8 @@ impl<'log> Settings<'log> {
         self.set_group(program, process, wanted)
     }
 
-    /// Sets the hardware of CPUs; `allowed` are those that may be granted. Takes about 20 µs a CPU.
+    /// Sets the hardware of CPUs; `allowed` are those that may be granted. Takes some file reads and writes a
+    /// CPU.
     ///
     /// # Errors
     /// Why not, for the policy and the journal. Some of the CPUs may be set then.

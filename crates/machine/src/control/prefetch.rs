@@ -31,7 +31,8 @@ impl<'log> PrefetchControl<'log> {
     }
 
     /// Switches the prefetchers of these CPUs' cores. On means those that were on at first, or all if none
-    /// was. The CPUs of one core share its prefetchers. Costs about 10 µs a CPU.
+    /// was. The CPUs of one core share its prefetchers. Costs two or three reads and
+    /// a write for each CPU, and a line in the log.
     ///
     /// # Errors
     /// [`Error::Write`] without the right to, [`Error::Gone`] for a CPU that is offline or has no file of

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::Setting;
 
-/// The version of the lines. A log of another one is left for those who understand it.
-pub(super) const VERSION: u32 = 1;
+/// The version of the lines; 2 brought settings of the hardware. A log of a later one is left for those who
+/// understand it.
+pub(super) const VERSION: u32 = 2;
 
 /// The first line of a log: whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

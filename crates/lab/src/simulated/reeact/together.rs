@@ -1,6 +1,6 @@
-//! `sim-together`: two policies at once on the quad-core machine with a broken screw, from one file: one moves programs
-//! to cooler cores, the other switches prefetchers. Each gain is set against that of either policy alone. REEact's
-//! paper combines its policies by hand and measures each alone.
+//! `sim-together`: two policies at once on the quad-core machine with a broken screw, from one file: one
+//! moves programs to cooler cores, the other switches prefetchers. Each gain is set against that of either
+//! policy alone. REEact's paper combines its policies by hand and measures each alone.
 
 use anyhow::Result;
 use corewise_decide::policy::configuration;
@@ -23,8 +23,8 @@ const BOTH: &str = r#"
 /// What warms a core more or less, as in `sim-broken-screw`.
 const POWERS: [f64; 4] = [0.84, 0.92, 1.0, 1.06];
 
-/// How much longer a program takes without prefetchers, and the power that they use for it, as in `sim-prefetch`: one
-/// that they hurt, and one that needs them.
+/// How much longer a program takes without prefetchers, and the power that they use for it, as in
+/// `sim-prefetch`: one that they hurt, and one that needs them.
 const PREFETCHES: [(&str, f64, f64); 2] = [("hurt", -0.074, 0.027), ("needs them", 0.30, 0.15)];
 
 /// How long each takes at full speed, in seconds.
@@ -47,7 +47,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let machine = machine(&context.root, "q6600-broken-screw.toml")?;
     let seeds = u64::from(context.rounds(5, 2));
     let mut table = Table::new(
-        "seconds that a program of 400 s takes, and how much faster both are than would be if gains multiplied",
+        "seconds that a program of 400 s takes, and how much faster both are than if gains multiplied",
         &[
             "power",
             "prefetchers",
@@ -102,7 +102,7 @@ pub fn run(context: &Context) -> Result<Report> {
         3.0,
     ));
     report.note(format!(
-        "means of {seeds} seeds; a prefetcher's power warms the core, too, so that gains need not multiply exactly"
+        "means of {seeds} seeds; a core without prefetchers is cooler, too: only one of the two policies can gain from that"
     ));
     Ok(report)
 }
