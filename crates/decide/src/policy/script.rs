@@ -78,14 +78,14 @@ pub struct Report {
     pub failures: Vec<ScriptError>,
 }
 
-/// What a script may set, by the functions that it names.
+/// What a script may set, and judge by, by the names that stand in it.
 fn decides(text: &str) -> Decides {
     Decides {
         own_cpus: text.contains("grant_alone") || text.contains("share_out"),
         prefetchers: text.contains("set_prefetchers"),
         frequencies: text.contains("set_frequency_mhz"),
         duty_cycles: text.contains("set_duty_cycle"),
-        instructions: false,
+        instructions: text.contains(".instructions"),
     }
 }
 
@@ -95,6 +95,7 @@ pub struct ScriptPolicy {
     file: String,
     rule: LocalRule,
     decides: Decides,
+    wants_heat: bool,
     engine: Engine,
     ast: AST,
     /// The script's functions that are called by name, and the lines where they begin.
@@ -166,6 +167,7 @@ impl ScriptPolicy {
             file: file.to_owned(),
             rule: LocalRule::Whole,
             decides: decides(text),
+            wants_heat: text.contains(".temperature"),
             engine,
             ast: ast.clone_functions_only(),
             has,
@@ -383,6 +385,10 @@ impl Policy for ScriptPolicy {
     /// As the script's `period_ms` said after the last event that went well.
     fn period_ns(&self, _status: &Status) -> Option<u64> {
         self.period_ns
+    }
+
+    fn wants_heat(&self) -> bool {
+        self.wants_heat
     }
 
     /// By the functions whose names stand in it: whether it will ever call them, nobody can know.
