@@ -34,7 +34,7 @@ pub struct Part {
     /// Names of its programs, in which `*` stands for any text; none: all that no other policy names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
-    /// Its CPUs; `None`: all that may be granted.
+    /// Its CPUs; `None`: all that no other policy names, or simply all where it grants no claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
     /// Whether it grants claims; else it leaves programs to others, and sets only the machine's hardware.
@@ -69,6 +69,8 @@ pub struct Combined {
 struct Running {
     part: Part,
     policy: Box<dyn Policy>,
+    /// CPUs that are others': they have named them, and this one has named none.
+    others: CpuSet,
     /// When it was told of readings last, in nanoseconds.
     told_ns: Option<u64>,
 }
@@ -79,12 +81,20 @@ impl Combined {
     /// # Errors
     /// Why they cannot decide at the same time, for people; or why one of them cannot be made.
     pub fn new(name: &str, parts: &[Part]) -> Result<Combined, String> {
+        let named = parts.iter().filter_map(|part| part.cpus.as_ref());
+        let named: CpuSet = named.flat_map(CpuSet::iter).collect();
         let parts: Result<Vec<Running>, String> = parts
             .iter()
             .map(|part| {
+                let takes_the_rest = part.claims && part.cpus.is_none();
                 Ok(Running {
                     policy: part.source.make()?,
                     part: part.clone(),
+                    others: if takes_the_rest {
+                        named.clone()
+                    } else {
+                        CpuSet::new()
+                    },
                     told_ns: None,
                 })
             })
@@ -165,13 +175,11 @@ impl Running {
     /// Its CPUs. Where none of them may be granted now, it has to do with those that may.
     fn cpus(&self, status: &Status) -> CpuSet {
         let allowed = &status.machine.allowed;
-        let own = self
-            .part
-            .cpus
-            .as_ref()
-            .map(|cpus| cpus.intersection(allowed));
-        own.filter(|own| !own.is_empty())
-            .unwrap_or_else(|| allowed.clone())
+        let own = match &self.part.cpus {
+            Some(cpus) => cpus.intersection(allowed),
+            None => allowed.difference(&self.others),
+        };
+        if own.is_empty() { allowed.clone() } else { own }
     }
 
     /// The status as this policy sees it: its programs, its CPUs.
@@ -230,13 +238,14 @@ impl Running {
             }
             Order::Act { action, reason } => {
                 let reason = named(reason);
-                let action = match (action.program(), action.cpus(), &self.part.cpus) {
-                    (Some(program), ..) => own(&program).then_some(action)?,
-                    (None, Some(set), _) if !set.is_empty() => {
+                let has_all = self.part.cpus.is_none() && self.others.is_empty();
+                let action = match (action.program(), action.cpus()) {
+                    (Some(program), _) => own(&program).then_some(action)?,
+                    (None, Some(set)) if !set.is_empty() => {
                         let within = set.intersection(cpus);
                         (!within.is_empty()).then(|| action.of_cpus(within))?
                     }
-                    (None, Some(_), Some(_)) => action.of_cpus(cpus.clone()),
+                    (None, Some(_)) if !has_all => action.of_cpus(cpus.clone()),
                     _ => action,
                 };
                 Order::Act { action, reason }

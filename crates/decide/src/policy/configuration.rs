@@ -4,7 +4,7 @@
 //! [[policy]]
 //! use = "broken-screw"        # a built-in policy, or a script beside this file
 //! programs = ["render*"]      # without: all programs that no other policy names
-//! cpus = "0-3"                # without: all CPUs
+//! cpus = "0-3"                # without: all CPUs that no other policy names
 //!
 //! [[policy]]
 //! use = "prefetch"

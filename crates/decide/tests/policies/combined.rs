@@ -98,8 +98,7 @@ fn each_policy_grants_its_own_cpus_to_its_own_programs() {
         made.claim(third).cpus.is_subset(&set([0, 1])),
         "it came too late, and shares"
     );
-    // What nobody has alone.
-    assert!(!made.claim(rest).cpus.is_empty());
+    assert_eq!(made.claim(rest).cpus, set([4, 5]), "what no policy names");
     made.leave(first);
     assert_eq!(made.has(third), "2 on 0-1, alone");
     assert!(made.claim(second).cpus.is_subset(&set([2, 3])));
@@ -302,8 +301,19 @@ fn two_that_keep_the_same_cpus_for_their_programs_are_refused() {
         part("broken-screw", &["b"], "2-3"),
     ]);
     assert!(why.contains("have CPUs 2 in common"), "{why}");
-    let why = refused(&[part("fcfs", &["a"], "0-2"), part("balanced", &[], "")]);
-    assert!(why.contains("have CPUs 0-2 in common"), "{why}");
+    let why = refused(&[part("fcfs", &["a"], ""), part("balanced", &[], "")]);
+    assert!(
+        why.contains("have all CPUs that no other policy names in common"),
+        "{why}"
+    );
+    // The rest, beside those that are named, is nobody else's.
+    assert!(
+        Combined::new(
+            "",
+            &[part("fcfs", &["a"], "0-2"), part("balanced", &[], "")]
+        )
+        .is_ok()
+    );
     assert!(
         Combined::new(
             "",
@@ -311,6 +321,19 @@ fn two_that_keep_the_same_cpus_for_their_programs_are_refused() {
         )
         .is_ok()
     );
+}
+
+#[test]
+fn who_sets_hardware_alone_has_all_cpus_unless_it_names_some() {
+    let switches = script(
+        "fn on_joined(p) { set_prefetchers([0], true, \"\"); }",
+        &["a"],
+        "0-1",
+    );
+    let prefetch = |cpus| hardware_only(part("prefetch", &[], cpus));
+    let why = refused(&[switches.clone(), prefetch("")]);
+    assert!(why.contains("the prefetchers of CPUs 0-1"), "{why}");
+    assert!(Combined::new("", &[switches, prefetch("2-3")]).is_ok());
 }
 
 #[test]

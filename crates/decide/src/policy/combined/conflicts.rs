@@ -117,8 +117,11 @@ fn same_programs(one: &Running, other: &Running) -> Option<String> {
 /// Which CPUs both have.
 fn same_cpus(one: &Running, other: &Running) -> Option<String> {
     match (&one.part.cpus, &other.part.cpus) {
-        (None, None) => Some("all CPUs".to_owned()),
-        (Some(some), None) | (None, Some(some)) => Some(format!("CPUs {some}")),
+        (None, None) => Some("all CPUs that no other policy names".to_owned()),
+        // Who takes the rest has none of those that are named.
+        (Some(some), None) if !other.part.claims => Some(format!("CPUs {some}")),
+        (None, Some(some)) if !one.part.claims => Some(format!("CPUs {some}")),
+        (Some(_), None) | (None, Some(_)) => None,
         (Some(a), Some(b)) => {
             let both = a.intersection(b);
             (!both.is_empty()).then(|| format!("CPUs {both}"))
