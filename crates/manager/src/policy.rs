@@ -57,19 +57,15 @@ impl PolicyWatch {
                 period_ns: watch.period_ns,
                 ..Source::built_in(name)
             },
-            PolicyChoice::File(path) => {
-                let source = watch.source(&path);
-                watch.seen = watch.stamps(&path);
-                source.map_err(|wrong| match wrong {
-                    Wrong::File(error) => {
-                        Error::file::<std::io::Error>("read the policy", &path)(error)
-                    }
-                    Wrong::Text(why) => Error::Policy {
-                        name: path.display().to_string(),
-                        why,
-                    },
-                })?
-            }
+            PolicyChoice::File(path) => watch.source(&path).map_err(|wrong| match wrong {
+                Wrong::File(error) => {
+                    Error::file::<std::io::Error>("read the policy", &path)(error)
+                }
+                Wrong::Text(why) => Error::Policy {
+                    name: path.display().to_string(),
+                    why,
+                },
+            })?,
         };
         Ok((watch, source))
     }
@@ -86,8 +82,6 @@ impl PolicyWatch {
             return None;
         }
         let source = self.source(&path).map_err(|wrong| wrong.to_string());
-        // It may name other scripts now.
-        self.seen = self.stamps(&path);
         let tried = source.and_then(|source| source.make().map(|_| source));
         Some(match tried {
             Ok(source) => {
@@ -108,7 +102,11 @@ impl PolicyWatch {
         self.failure.as_deref()
     }
 
+    /// Reads the file, and the scripts that it names. Each is looked at before it is read: what changes in
+    /// between is read once more.
     fn source(&mut self, path: &Path) -> Result<Source, Wrong> {
+        self.scripts.clear();
+        self.seen = self.stamps(path);
         let text = text(path).map_err(Wrong::File)?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = name.to_string_lossy();
@@ -117,12 +115,18 @@ impl PolicyWatch {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 let scripts = RefCell::new(Vec::new());
                 let read = |script: &Path| {
-                    scripts.borrow_mut().push(folder.join(script));
-                    self::text(&folder.join(script))
+                    let script = folder.join(script);
+                    scripts.borrow_mut().push((script.clone(), stamp(&script)));
+                    self::text(&script)
                 };
                 let source = configuration::read(&text, &name, 0, &read);
                 // Also when it is wrong: it may be a script that is to be mended.
-                self.scripts = scripts.into_inner();
+                let (scripts, stamps): (Vec<PathBuf>, Vec<_>) =
+                    scripts.into_inner().into_iter().unzip();
+                self.scripts = scripts;
+                if let Some(seen) = &mut self.seen {
+                    seen.extend(stamps.into_iter().flatten());
+                }
                 source.map_err(Wrong::Text)?
             }
             false => Source::script(name, text),
