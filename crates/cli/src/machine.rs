@@ -1,7 +1,7 @@
 //! `corewise machine`: what this machine is, what we may use of it, what can be read and set here.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -12,8 +12,14 @@ use corewise_machine::topology::{Kind, Object};
 use corewise_machine::{Root, Topology, cpu_list, effective_cpus};
 use serde::Serialize;
 
-/// Show the machine: its topology, the CPUs that may be used and why no more, its sensors and
-/// controls with the reason where one is missing.
+mod drawing;
+mod hardware;
+
+use drawing::Drawing;
+use hardware::Hardware;
+
+/// Show the machine: its topology, the CPUs that may be used and why no more, what its hardware says, its
+/// sensors and controls with the reason where one is missing.
 #[derive(clap::Args, Debug)]
 pub(crate) struct MachineArgs {
     /// Print one JSON object instead of text.
@@ -22,9 +28,19 @@ pub(crate) struct MachineArgs {
 
     /// Show another machine's topology: a file of hwloc's XML (lstopo FILE.xml), or hwloc's synthetic
     /// notation such as "package:4 numa:1 l3:1 core:6 pu:1". All its CPUs count as usable; it has no
-    /// sensors and no controls.
+    /// sensors and no controls, unless there is --root.
     #[arg(long, value_name = "FILE.xml|SYNTHETIC")]
     topology: Option<String>,
+
+    /// The other machine's sensors and controls: a folder that holds its `proc`, `sys` and `dev`, or what of
+    /// them was copied.
+    #[arg(long, value_name = "FOLDER", requires = "topology")]
+    root: Option<PathBuf>,
+
+    /// Draw the topology, with frequency and temperature of each CPU where they are known, and whether it may
+    /// be used.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 /// Runs the subcommand.
@@ -34,8 +50,17 @@ pub(crate) struct MachineArgs {
 pub(crate) fn run(args: MachineArgs) -> Result<ExitCode> {
     let report = match &args.topology {
         None => Report::of_this_machine()?,
-        Some(description) => Report::of_another(topology(description)?),
+        Some(description) => Report::of_another(topology(description)?, args.root.map(Root::at)),
     };
+    if let Some(path) = &args.svg {
+        let drawing = Drawing {
+            topology: &report.topology,
+            allowed: &report.effective_cpus.cpus.cpus,
+            hardware: &report.hardware,
+        };
+        std::fs::write(path, drawing.svg())
+            .with_context(|| format!("the picture cannot be written to {}", path.display()))?;
+    }
     let text = match args.json {
         true => serde_json::to_string(&report)? + "\n",
         false => report.text(std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())),
@@ -61,6 +86,7 @@ struct Report {
     effective_cpus: Effective,
     sensors: Vec<Facility>,
     controls: Vec<Facility>,
+    hardware: Hardware,
     topology: Topology,
 }
 
@@ -83,11 +109,13 @@ impl Report {
             },
             sensors: sensors::sensors(&root),
             controls: sensors::controls(&root),
+            hardware: Hardware::read(&root),
             topology: Topology::this_machine()?,
         })
     }
 
-    fn of_another(topology: Topology) -> Self {
+    /// `root`: where its files are, if there are any.
+    fn of_another(topology: Topology, root: Option<Root>) -> Self {
         let cpus = EffectiveCpus {
             cpus: topology.cpus().to_vec(),
             quota: None,
@@ -99,8 +127,9 @@ impl Report {
                 threads: cpus.threads(),
                 cpus,
             },
-            sensors: Vec::new(),
-            controls: Vec::new(),
+            sensors: root.as_ref().map(sensors::sensors).unwrap_or_default(),
+            controls: root.as_ref().map(sensors::controls).unwrap_or_default(),
+            hardware: root.as_ref().map(Hardware::read).unwrap_or_default(),
             topology,
         }
     }
@@ -113,6 +142,10 @@ impl Report {
         );
         tree(&self.topology.root, 1, &mut text);
         self.effective_text(&mut text);
+        let hardware = self.hardware.text();
+        if !hardware.is_empty() {
+            let _ = write!(text, "\nHardware now\n{hardware}");
+        }
         for (title, list) in [("Sensors", &self.sensors), ("Controls", &self.controls)] {
             if !list.is_empty() {
                 // Writing to a String does not fail.
@@ -230,7 +263,7 @@ mod tests {
     use super::*;
 
     fn report(description: &str) -> Report {
-        Report::of_another(topology(description).unwrap())
+        Report::of_another(topology(description).unwrap(), None)
     }
 
     #[test]

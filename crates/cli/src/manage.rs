@@ -13,7 +13,8 @@ use std::time::Duration;
 /// system's: every user's programs may join it, and users' managers manage within what it grants them.
 #[derive(Args, Debug)]
 pub(crate) struct ManageArgs {
-    /// The policy: a built-in one by its name, or a script's file
+    /// The policy: a built-in one by its name, a script's file, or a file (.toml) that names several, each
+    /// for its own programs or CPUs
     #[arg(long, value_name = "NAME|FILE", default_value = "balanced")]
     policy: String,
 

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
-use corewise_decide::policy::Policy;
 use corewise_decide::policy::script::{
-    MAX_OPERATIONS, Rehearsal, Report, ScriptError, ScriptPolicy, rehearse,
+    MAX_OPERATIONS, Rehearsal, Report, ScriptError, ScriptPolicy, played, rehearse,
 };
+use corewise_decide::policy::{Policy, configuration};
 use corewise_decide::status::Request;
-use corewise_decide::world::{Action, Entry, Input, Output};
+use corewise_decide::world::{Entry, Input, Output};
 use corewise_manager::Header;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -29,9 +29,10 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Subcommand, Debug)]
 enum PolicyAction {
-    /// Show whether a script is right, and what it would have ordered in a recorded history
+    /// Show whether a script is right, or a file that names several policies, and what would have been
+    /// ordered in a recorded history
     Check {
-        /// The script
+        /// The script, or the file (.toml)
         file: PathBuf,
         /// Lines of a manager's journal [default: a history that comes with corewise]
         #[arg(long, value_name = "FILE.jsonl")]
@@ -59,6 +60,9 @@ pub(crate) fn run(args: PolicyArgs) -> Result<ExitCode> {
         }
     };
     let shown = file.display().to_string();
+    if shown.ends_with(configuration::ENDING) {
+        return several(&file, &text, history, json);
+    }
     let checked = ScriptPolicy::new(&text, &shown);
     let name = checked.as_ref().ok().map(Policy::name);
     let rehearsal = match checked {
@@ -78,6 +82,38 @@ pub(crate) fn run(args: PolicyArgs) -> Result<ExitCode> {
         people_text(name.as_deref(), &rehearsal)
     };
     crate::output::print(&text)?;
+    Ok(ExitCode::from(u8::from(!right)))
+}
+
+/// Several policies in one file: what is wrong in it, or what they would have ordered together. What fails in
+/// a script while it runs stands among the notes.
+fn several(file: &Path, text: &str, history: Vec<Entry>, json: bool) -> Result<ExitCode> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let name = file
+        .file_name()
+        .unwrap_or(file.as_os_str())
+        .to_string_lossy();
+    let read = |script: &Path| std::fs::read_to_string(folder.join(script));
+    let made = configuration::read(text, &name, 0, &read).and_then(|source| source.make());
+    let (entries, wrong) = match made {
+        Ok(policy) => (played(policy, history), None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    let right = wrong.is_none();
+    let shown = match (json, wrong) {
+        (true, wrong) => {
+            let errors: Vec<_> = wrong.iter().map(|why| json!({ "message": why })).collect();
+            let value =
+                json!({ "policy": name, "right": right, "errors": errors, "entries": entries });
+            format!("{value:#}\n")
+        }
+        (false, Some(why)) => format!("{why}\n"),
+        (false, None) => {
+            let inputs = entries.len();
+            format!("{}\n{name}: {inputs} inputs, no errors.\n", table(&entries))
+        }
+    };
+    crate::output::print(&shown)?;
     Ok(ExitCode::from(u8::from(!right)))
 }
 
@@ -295,26 +331,7 @@ fn ordered(output: &Output) -> (String, String) {
             });
             (format!("{program}: {what}"), reason.clone())
         }
-        Output::Act { action, reason } => (acted(action), reason.clone()),
+        Output::Act { action, reason } => (action.to_string(), reason.clone()),
         Output::Note(text) => (String::new(), text.clone()),
-    }
-}
-
-fn acted(action: &Action) -> String {
-    match action {
-        Action::Weight { program, weight } => format!("{program}: weight {weight}"),
-        Action::Cpuset { program, cpus } => format!("{program}: confined to CPUs {cpus}"),
-        Action::Freeze { program, frozen } => {
-            format!(
-                "{program} is {}",
-                if *frozen { "stopped" } else { "continued" }
-            )
-        }
-        Action::Slice { program, slice_ns } => {
-            format!("{program}: slices of {} us", slice_ns / 1_000)
-        }
-        Action::Prefetchers { on } => {
-            format!("prefetchers {}", if *on { "on" } else { "off" })
-        }
     }
 }

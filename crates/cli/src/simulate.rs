@@ -22,7 +22,8 @@ pub(crate) struct SimulateArgs {
     /// The scenario: a machine, programs, a policy
     scenario: PathBuf,
 
-    /// Another policy: a built-in one, a script's file, or `none` for plain Linux
+    /// Another policy: a built-in one, a script's file, a file (.toml) that names several, or `none` for
+    /// plain Linux
     #[arg(long, value_name = "NAME|FILE")]
     policy: Option<String>,
 

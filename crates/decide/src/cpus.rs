@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 
 /// A set of CPUs. Small and ordered: its first CPU is the lowest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -11,8 +12,8 @@ pub struct CpuSet(BTreeSet<u32>);
 
 impl CpuSet {
     /// No CPU.
-    pub fn new() -> CpuSet {
-        CpuSet::default()
+    pub const fn new() -> CpuSet {
+        CpuSet(BTreeSet::new())
     }
 
     /// CPUs 0 to `count`, exclusive.
@@ -117,6 +118,30 @@ impl fmt::Display for CpuSet {
     }
 }
 
+/// Numbers above this are refused: Linux is built for at most 8,192 CPUs, and a list is data from outside.
+const MOST: u32 = 65_535;
+
+/// A list of CPUs as Linux writes it, and people do: `0-3,8`.
+impl FromStr for CpuSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CpuSet, String> {
+        let wrong = || format!("{text:?} is no list of CPUs such as \"0-3,8\"");
+        let number = |text: &str| text.trim().parse().ok().filter(|cpu| *cpu <= MOST);
+        let mut cpus = CpuSet::new();
+        for part in text.split(',') {
+            let (first, last) = part.split_once('-').unwrap_or((part, part));
+            let (first, last) = (number(first), number(last));
+            let (first, last) = first.zip(last).ok_or_else(wrong)?;
+            if first > last {
+                return Err(wrong());
+            }
+            cpus.extend(first..=last);
+        }
+        Ok(cpus)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,5 +152,16 @@ mod tests {
         assert_eq!(cpus.to_string(), "0-3,8");
         assert_eq!(CpuSet::new().to_string(), "");
         assert_eq!(CpuSet::first(1).to_string(), "0");
+    }
+
+    #[test]
+    fn a_list_is_read_as_it_is_written() {
+        for text in ["0-3,8", "5", "0,2,4-6"] {
+            assert_eq!(text.parse::<CpuSet>().unwrap().to_string(), text);
+        }
+        assert_eq!(" 1 , 2-3".parse::<CpuSet>().unwrap().to_string(), "1-3");
+        for text in ["", "a", "3-1", "1,,2", "0-99999999", "-1"] {
+            assert!(text.parse::<CpuSet>().is_err(), "{text:?}");
+        }
     }
 }

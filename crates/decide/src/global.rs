@@ -8,13 +8,14 @@
 //! - a claim that a person has set is not touched by the policy;
 //! - a program that the policy forgets may use everything that is not another's alone, and a claim
 //!   never keeps CPUs that may no longer be granted;
+//! - hardware is set only of CPUs that may be granted;
 //! - nothing is put out that changes nothing.
 
 use crate::cpus::CpuSet;
 use crate::policy::source::Source;
 use crate::policy::{Event, Order, Orders, Policy};
-use crate::status::{Claim, Program, ProgramId, Status, Waits, Wants};
-use crate::world::{Input, Output};
+use crate::status::{Claim, LocalRule, Program, ProgramId, Status, Waits, Wants};
+use crate::world::{Action, Input, Output};
 use std::collections::BTreeMap;
 
 mod gangs;
@@ -75,6 +76,14 @@ impl GlobalManager {
     /// Its policy.
     pub fn policy(&self) -> &dyn Policy {
         self.policy.as_ref()
+    }
+
+    /// How local managers place the threads of a program.
+    pub fn local_rule_of(&self, program: ProgramId) -> LocalRule {
+        match self.status.programs.get(&program) {
+            Some(program) => self.policy.local_rule_of(&program.name),
+            None => self.policy.local_rule(),
+        }
     }
 
     /// When it wants readings; `None`: not before something happens.
@@ -341,6 +350,7 @@ impl GlobalManager {
             Order::Act { action, reason } => {
                 let of = action.program();
                 let known = of.is_none_or(|of| self.status.programs.contains_key(&of));
+                let action = within(action, &self.status.machine.allowed)?;
                 known.then_some(Output::Act { action, reason })
             }
             Order::Note(text) => Some(Output::Note(text)),
@@ -403,6 +413,7 @@ impl GlobalManager {
         if self.status.programs.is_empty() {
             self.earlier = None;
             self.status.load = None;
+            self.status.cpu_use.clear();
         }
         self.next_reading_ns = period.map(|p| match since {
             // The first readings only say where counting begins: at once.
@@ -410,6 +421,15 @@ impl GlobalManager {
             Some(since) => since.saturating_add(p.max(SHORTEST_PERIOD_NS)),
         });
     }
+}
+
+/// The same of those CPUs only that may be granted; `None` if none is left.
+fn within(action: Action, allowed: &CpuSet) -> Option<Action> {
+    let Some(cpus) = action.cpus().filter(|cpus| !cpus.is_empty()) else {
+        return Some(action);
+    };
+    let cpus = cpus.intersection(allowed);
+    (!cpus.is_empty()).then(|| action.of_cpus(cpus))
 }
 
 /// As near to `threads` as the program's wants (which are bounded) allow.

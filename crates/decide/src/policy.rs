@@ -14,6 +14,9 @@ pub mod automax;
 pub mod balanced;
 pub mod broken_screw;
 pub mod choose;
+pub mod combined;
+#[cfg(feature = "scripts")]
+pub mod configuration;
 pub mod fcfs;
 pub mod memory;
 pub mod observe;
@@ -183,6 +186,21 @@ impl Orders {
     }
 }
 
+/// What a policy sets beyond claims, and what it judges by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decides {
+    /// It keeps CPUs of one program from others.
+    pub own_cpus: bool,
+    /// It switches prefetchers.
+    pub prefetchers: bool,
+    /// It limits frequencies.
+    pub frequencies: bool,
+    /// It sets duty cycles.
+    pub duty_cycles: bool,
+    /// It judges by the instructions that the whole machine retires.
+    pub instructions: bool,
+}
+
 /// A policy: its global part, and which local part goes with it.
 pub trait Policy: Send {
     /// Its name, as in `--policy NAME`.
@@ -197,10 +215,22 @@ pub trait Policy: Send {
     /// event. The manager never reads more often than every 10 ms, and not at all without programs.
     fn period_ns(&self, status: &Status) -> Option<u64>;
 
+    /// How local managers place the threads of the program of this name; as
+    /// [`local_rule`](Policy::local_rule) says, unless several policies decide together.
+    fn local_rule_of(&self, _name: &str) -> LocalRule {
+        self.local_rule()
+    }
+
     /// Whether it decides by temperatures: they are read only where it does, as that costs some microseconds a
     /// core.
     fn wants_heat(&self) -> bool {
         false
+    }
+
+    /// What it sets beyond claims, and what it judges by: so it is known before they begin whether two
+    /// policies can decide at the same time. Instructions are counted only where a policy judges by them.
+    fn decides(&self) -> Decides {
+        Decides::default()
     }
 
     /// What it knows beyond the status: with it, another one made from the same source goes on as this

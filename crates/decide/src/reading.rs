@@ -92,7 +92,7 @@ pub struct CpuReading {
 }
 
 /// What a CPU did between two readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuUse {
     /// The CPU, as Linux numbers it.
     pub cpu: u32,

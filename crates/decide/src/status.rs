@@ -5,7 +5,7 @@
 //! up to date; policies only read it.
 
 use crate::cpus::CpuSet;
-use crate::reading::CpuHeat;
+use crate::reading::{CpuHeat, CpuUse};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -169,6 +169,28 @@ pub struct Load {
 }
 
 impl Load {
+    /// The same figures of these CPUs alone, of which managed programs used `used`.
+    #[must_use]
+    pub fn of_cpus(self, cpus: &CpuSet, each: impl Iterator<Item = CpuUse>, used: f64) -> Load {
+        let (mut busy, mut idle, mut elsewhere) = (0.0, 0.0, 0.0);
+        for cpu in each {
+            match cpus.contains(cpu.cpu) {
+                true => {
+                    busy += cpu.busy;
+                    idle += cpu.idle;
+                }
+                false => elsewhere += cpu.busy,
+            }
+        }
+        Load {
+            busy,
+            idle,
+            elsewhere,
+            others: (busy - used).max(0.0),
+            ..self
+        }
+    }
+
     /// How many threads wanted the allowed CPUs at the moment of the last reading, running or waiting:
     /// `runnable`, less those that ran on other CPUs. Threads that wait for CPUs that are not allowed
     /// cannot be told apart, and are counted.
@@ -186,6 +208,9 @@ pub struct Status {
     pub machine: Machine,
     /// Its load; `None` before there were two readings.
     pub load: Option<Load>,
+    /// What each CPU did between the last two readings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_use: Vec<CpuUse>,
     /// Temperatures at the last reading; of the CPUs that have a sensor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<CpuHeat>,

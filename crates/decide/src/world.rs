@@ -11,6 +11,10 @@ use crate::status::{Gang, Machine, ProgramId, Request, Waits, Wants};
 use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 
+mod action;
+
+pub use action::Action;
+
 /// What a program has used and said, at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramUse {
@@ -35,45 +39,6 @@ pub struct Readings {
     pub machine: MachineReading,
     /// Of the programs; of those that could be read.
     pub programs: Vec<ProgramUse>,
-}
-
-/// Something to be set in the world beyond claims. Each can be undone, and the world writes its undo
-/// log before it acts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Action {
-    /// The weight of a program's cgroup against others', 1 to 10,000; 100 is usual.
-    Weight {
-        /// Which program.
-        program: ProgramId,
-        /// Its weight.
-        weight: u32,
-    },
-    /// The CPUs that a program's cgroup is confined to.
-    Cpuset {
-        /// Which program.
-        program: ProgramId,
-        /// The CPUs.
-        cpus: CpuSet,
-    },
-    /// Stop or continue a program by its cgroup.
-    Freeze {
-        /// Which program.
-        program: ProgramId,
-        /// Whether it is to be stopped.
-        frozen: bool,
-    },
-    /// The scheduler's slice for a program's threads, in nanoseconds; 0: the usual one.
-    Slice {
-        /// Which program.
-        program: ProgramId,
-        /// The slice.
-        slice_ns: u64,
-    },
-    /// The hardware prefetchers of all cores.
-    Prefetchers {
-        /// Whether they are to fetch.
-        on: bool,
-    },
 }
 
 /// What comes in.
@@ -320,19 +285,6 @@ impl Output {
             | Output::Turn { program, .. } => Some(*program),
             Output::Act { action, .. } => action.program(),
             Output::Note(_) => None,
-        }
-    }
-}
-
-impl Action {
-    /// Which program it concerns; `None`: the machine.
-    pub fn program(&self) -> Option<ProgramId> {
-        match self {
-            Action::Weight { program, .. }
-            | Action::Cpuset { program, .. }
-            | Action::Freeze { program, .. }
-            | Action::Slice { program, .. } => Some(*program),
-            Action::Prefetchers { .. } => None,
         }
     }
 }

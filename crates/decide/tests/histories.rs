@@ -5,6 +5,7 @@
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::gang::Turn;
 use corewise_decide::global::{GlobalManager, Known};
+use corewise_decide::policy::combined::Part;
 use corewise_decide::policy::source::Source;
 use corewise_decide::policy::{NAMES, Policy, built_in};
 use corewise_decide::reading::{CpuReading, MachineReading};
@@ -327,7 +328,26 @@ fn check(status: &Status, granted: &BTreeMap<ProgramId, (CpuSet, u32)>) {
 }
 
 fn policies() -> Vec<Box<dyn Policy>> {
-    NAMES.iter().map(|name| built_in(name).unwrap()).collect()
+    let all = NAMES.iter().map(|name| built_in(name).unwrap());
+    all.chain([three().make().unwrap()]).collect()
+}
+
+/// Three policies at once.
+fn three() -> Source {
+    let part = |name: &str, programs: &[&str]| Part {
+        source: Source::built_in(name),
+        programs: programs.iter().map(|p| (*p).to_owned()).collect(),
+        cpus: None,
+        claims: name != "prefetch",
+    };
+    Source {
+        parts: vec![
+            part("broken-screw", &["*1", "*2"]),
+            part("automax", &[]),
+            part("prefetch", &[]),
+        ],
+        ..Source::built_in("three.toml")
+    }
 }
 
 proptest! {
@@ -370,11 +390,13 @@ fn sources() -> Vec<Source> {
     });
     #[cfg(feature = "scripts")]
     sources.push(Source {
-        name: "automax.rhai".to_owned(),
-        script: Some(include_str!("../../../experiments/policies/automax.rhai").to_owned()),
         seed: 5,
-        period_ns: None,
+        ..Source::script(
+            "automax.rhai",
+            include_str!("../../../experiments/policies/automax.rhai"),
+        )
     });
+    sources.push(three());
     sources
 }
 

@@ -5,6 +5,8 @@
 mod automax;
 #[path = "policies/balanced.rs"]
 mod balanced;
+#[path = "policies/combined.rs"]
+mod combined;
 #[path = "policies/fcfs.rs"]
 mod fcfs;
 #[path = "policies/hardware.rs"]

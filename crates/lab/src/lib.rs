@@ -118,6 +118,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: simulated::reeact::prefetch::run,
     },
     Experiment {
+        name: "sim-together",
+        about: "two policies from one file on a simulated machine, against each alone",
+        run: simulated::reeact::together::run,
+    },
+    Experiment {
         name: "sim-oversubscription",
         about: "where a static program's time rises beside busy threads on simulated eight CPUs, and what is detected",
         run: simulated::oversubscription::run,

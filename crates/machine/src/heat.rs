@@ -7,10 +7,10 @@
 //! on AMD's) is left out: nobody could tell its cores apart.
 
 use crate::Root;
+use crate::sysfs::{CPUS, again, entries, numbered, text, value};
 use corewise_decide::reading::CpuHeat;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 /// Sensors, kept open.
 #[derive(Debug)]
@@ -55,7 +55,10 @@ impl HeatReader {
                 let Some(core) = number(label, "Core") else {
                     continue;
                 };
-                let limit = |what| Some(f64::from(value(root, &format!("{stem}_{what}"))?) / 1e3);
+                let limit = |what| {
+                    let thousandths: i32 = value(root, &format!("{stem}_{what}"))?;
+                    Some(f64::from(thousandths) / 1e3)
+                };
                 // The oldest drivers have no label for the package: then there is one.
                 let cpus = cpus.get(&(package.unwrap_or(0), core)).cloned();
                 let input = File::open(root.path(format!("{stem}_input"))).ok();
@@ -83,10 +86,7 @@ impl HeatReader {
 
 impl Sensor {
     fn read(&self) -> Vec<CpuHeat> {
-        let mut buffer = [0; 32];
-        let length = self.input.read_at(&mut buffer, 0).unwrap_or(0);
-        let text = std::str::from_utf8(&buffer[..length]).unwrap_or_default();
-        let Ok(thousandths) = text.trim().parse::<i32>() else {
+        let Some(thousandths) = again::<i32>(&self.input) else {
             return Vec::new();
         };
         let of = |cpu: &u32| CpuHeat {
@@ -102,34 +102,11 @@ impl Sensor {
 /// The CPUs of each core.
 fn cpus_of_cores(root: &Root) -> BTreeMap<Core, Vec<u32>> {
     let mut cores: BTreeMap<Core, Vec<u32>> = BTreeMap::new();
-    for folder in entries(root, "/sys/devices/system/cpu") {
-        let number = folder.rsplit("/cpu").next().and_then(|n| n.parse().ok());
+    for (cpu, folder) in numbered(root, CPUS, "cpu") {
         let of = |what| value(root, &format!("{folder}/topology/{what}"));
-        if let (Some(cpu), Some(package), Some(core)) =
-            (number, of("physical_package_id"), of("core_id"))
-            && let (Ok(package), Ok(core)) = (u32::try_from(package), u32::try_from(core))
-        {
+        if let (Some(package), Some(core)) = (of("physical_package_id"), of("core_id")) {
             cores.entry((package, core)).or_default().push(cpu);
         }
     }
     cores
-}
-
-/// Paths in a folder, in order; none if it cannot be read.
-fn entries(root: &Root, folder: &str) -> Vec<String> {
-    let Ok(list) = std::fs::read_dir(root.path(folder)) else {
-        return Vec::new();
-    };
-    let names = list.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut paths: Vec<String> = names.map(|name| format!("{folder}/{name}")).collect();
-    paths.sort();
-    paths
-}
-
-fn text(root: &Root, path: &str) -> Option<String> {
-    Some(root.read(path).ok()?.trim().to_owned())
-}
-
-fn value(root: &Root, path: &str) -> Option<i32> {
-    text(root, path)?.parse().ok()
 }

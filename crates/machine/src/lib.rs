@@ -7,9 +7,12 @@
 mod affinity;
 pub mod cgroup;
 pub mod control;
+pub mod counters;
 pub mod cpu_list;
 pub mod effective;
+pub mod energy;
 pub mod error;
+pub mod frequency;
 pub mod heat;
 pub mod host;
 pub mod identity;
@@ -18,6 +21,8 @@ mod probe;
 pub mod program;
 pub mod root;
 pub mod sensors;
+mod sysfs;
+pub mod throttling;
 pub mod topology;
 pub mod undo;
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{HostReader, Root, Topology, probe};
 
 mod controls;
+mod hardware;
 
 pub use controls::controls;
 
@@ -72,10 +73,13 @@ pub fn sensors(root: &Root) -> Vec<Facility> {
         Facility::new("steal", steal(root)),
         Facility::new("pressure", pressure(root)),
         // Of the hardware.
-        Facility::new("hardware-counters", hardware_counters(root)),
-        Facility::new("frequency", frequency(root)),
-        Facility::new("temperature", temperature(root)),
-        Facility::new("energy", energy(root)),
+        Facility::new("hardware-counters", hardware::counters(root)),
+        Facility::new("instructions", hardware::instructions(root)),
+        Facility::new("frequency", hardware::frequency(root)),
+        Facility::new("temperature", hardware::temperature(root)),
+        Facility::new("core-temperature", hardware::core_temperature(root)),
+        Facility::new("throttling", hardware::throttling(root)),
+        Facility::new("energy", hardware::energy(root)),
     ]
 }
 
@@ -266,79 +270,6 @@ fn pressure(root: &Root) -> Tried {
         Err(e) => Err(format!(
             "{file} cannot be read ({}): needs a kernel with CONFIG_PSI (Linux 4.20), started with psi=1 where it is off by default",
             cause(&e)
-        )),
-    }
-}
-
-fn hardware_counters(root: &Root) -> Tried {
-    live(root)?;
-    match probe::hardware_counter() {
-        Ok(()) => Ok("cycles, instructions, cache misses of each thread: perf_event_open".into()),
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV)) => {
-            Err("the processor's counters are not there; a virtual machine has them only if its host passes them on".into())
-        }
-        Err(e) => Err(not_perf(root, &e)),
-    }
-}
-
-/// The first entry of a folder for which `pick` finds something.
-fn find<T>(root: &Root, folder: &str, pick: impl Fn(&str) -> Option<T>) -> Option<T> {
-    let mut names: Vec<String> = std::fs::read_dir(root.path(folder))
-        .ok()?
-        .filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned()))
-        .collect();
-    names.sort();
-    names
-        .iter()
-        .find_map(|name| pick(&format!("{folder}/{name}")))
-}
-
-/// A file that holds a number.
-fn number(root: &Root, file: &str) -> Option<i64> {
-    root.read(file).ok()?.trim().parse().ok()
-}
-
-fn frequency(root: &Root) -> Tried {
-    let found = find(root, "/sys/devices/system/cpu", |cpu| {
-        let file = format!("{cpu}/cpufreq/scaling_cur_freq");
-        number(root, &file).map(|_| file)
-    });
-    found
-        .map(|file| format!("of each CPU: {file} and its kin"))
-        .ok_or_else(|| "no cpufreq driver (/sys/devices/system/cpu/cpu*/cpufreq is not there); virtual machines seldom have one".into())
-}
-
-fn temperature(root: &Root) -> Tried {
-    let zone = find(root, "/sys/class/thermal", |zone| {
-        let file = format!("{zone}/temp");
-        (zone.contains("thermal_zone") && number(root, &file).is_some()).then_some(file)
-    });
-    let found = zone.or_else(|| {
-        find(root, "/sys/class/hwmon", |chip| {
-            find(root, chip, |file| {
-                (file.ends_with("_input") && file.contains("/temp") && number(root, file).is_some())
-                    .then(|| file.to_owned())
-            })
-        })
-    });
-    found
-        .map(|file| format!("in °C: {file}"))
-        .ok_or_else(|| "no thermal zone and no hwmon temperature (/sys/class/thermal, /sys/class/hwmon are empty); virtual machines seldom have one".into())
-}
-
-fn energy(root: &Root) -> Tried {
-    let folder = "/sys/class/powercap";
-    let domain = find(root, folder, |domain| {
-        let file = format!("{domain}/energy_uj");
-        root.exists(&file).then_some(file)
-    });
-    let file = domain.ok_or_else(|| {
-        format!("no RAPL domain ({folder}/*/energy_uj is not there): needs the intel_rapl modules and a processor that shows them; virtual machines do not")
-    })?;
-    match number(root, &file) {
-        Some(_) => Ok(format!("in J: {file} and its kin")),
-        None => Err(format!(
-            "{file} cannot be read: needs root, or read permission on it"
         )),
     }
 }

@@ -220,9 +220,9 @@ fn another_boots_log_is_forgotten() {
 }
 
 #[test]
-fn a_log_of_another_version_or_namespace_stays() {
+fn a_log_of_a_later_version_or_another_namespace_stays() {
     let (folder, logs) = logs();
-    for (from, to) in [("\"version\":1", "\"version\":99"), ("pid:[", "pid:[1")] {
+    for (from, to) in [("\"version\":2", "\"version\":99"), ("pid:[", "pid:[1")] {
         let (path, log) = abandoned(&folder, &logs, "300");
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.contains(from), "{text}");

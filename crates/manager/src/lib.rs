@@ -34,6 +34,7 @@ mod options;
 mod outer;
 mod policy;
 mod readings;
+mod sensing;
 mod serve;
 mod service;
 mod settings;

@@ -68,6 +68,12 @@ impl MachineWatch {
         self.changed()
     }
 
+    /// The CPUs that may be granted; none before the first look.
+    pub(crate) fn allowed(&self) -> &CpuSet {
+        const NONE: &CpuSet = &CpuSet::new();
+        self.last.as_ref().map_or(NONE, |machine| &machine.allowed)
+    }
+
     /// The outer claim.
     pub(crate) fn outer(&self) -> Option<&OuterClaim> {
         self.outer.as_ref()

@@ -12,6 +12,7 @@ use corewise_abi::message::{
     Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
 };
 use corewise_decide::gang::{MOST_WEIGHT, USUAL_WEIGHT};
+use corewise_decide::global::GlobalManager;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
@@ -334,19 +335,20 @@ impl LinuxWorld<'_> {
     /// The policy's rule, which may be another than before: tells those who have been told another and
     /// understand that it changes. What the rule was before is `self.rule`, so that this costs a
     /// comparison otherwise.
-    pub(crate) fn tell_rule(&mut self, rule: LocalRule) {
+    pub(crate) fn tell_rule(&mut self, rule: LocalRule, manager: &GlobalManager) {
         if self.rule.replace(rule) == Some(rule) {
             return;
         }
         let mut others = Vec::new();
-        for managed in self.programs.values_mut() {
+        for (program, managed) in &mut self.programs {
+            let rule = manager.local_rule_of(*program);
             // Who is not welcomed yet is told then.
             if managed.rule.is_some_and(|told| told != rule) && managed.pages.is_none() {
                 managed.rule = Some(rule);
-                others.push(managed.connection);
+                others.push((managed.connection, rule));
             }
         }
-        for id in others {
+        for (id, rule) in others {
             self.say(id, [ToProgram::Rule(rule)]);
         }
     }

@@ -1,6 +1,7 @@
 //! How a manager is to run.
 
 use crate::Error;
+use corewise_machine::Root;
 use corewise_wire::{Folder, System};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,15 +12,15 @@ use std::time::Duration;
 pub enum PolicyChoice {
     /// One of `corewise-decide`'s, by its name.
     BuiltIn(String),
-    /// A script, read again when it changes.
+    /// A script, or a file that names several policies (`.toml`), read again when it changes.
     File(PathBuf),
 }
 
 impl FromStr for PolicyChoice {
     type Err = Error;
 
-    /// A built-in policy's name, or the path of a script: what names no policy and is an existing
-    /// file, or looks like a path (a `/` or a `.` in it).
+    /// A built-in policy's name, or the path of a script or of a file that names several policies: what names
+    /// no policy and is an existing file, or looks like a path (a `/` or a `.` in it).
     fn from_str(text: &str) -> Result<PolicyChoice, Error> {
         if corewise_decide::policy::built_in(text).is_some() {
             return Ok(PolicyChoice::BuiltIn(text.to_owned()));
@@ -48,6 +49,7 @@ pub struct Options {
     pub(crate) system: Option<System>,
     /// Whether every user is served: it is the system's manager.
     pub(crate) everyone: bool,
+    pub(crate) hardware: Root,
 }
 
 impl Options {
@@ -63,7 +65,15 @@ impl Options {
             activated: true,
             system: Some(System::of_environment()),
             everyone: false,
+            hardware: Root::system(),
         }
+    }
+
+    /// The folder that is `/` for temperatures, counters and all hardware that is set: another one than `/`
+    /// stands for another machine.
+    #[must_use]
+    pub fn hardware(self, hardware: Root) -> Options {
+        Options { hardware, ..self }
     }
 
     /// Whether it ends by itself when no program has been joined for a while

@@ -14,9 +14,7 @@ impl LinuxWorld<'_> {
             time_ns: now_ns,
             ..MachineReading::default()
         });
-        if let Some(heat) = &self.heat {
-            machine.heat = heat.read();
-        }
+        self.sensors.read(&mut machine);
         // The thread that reads is running, and no load.
         machine.runnable = machine.runnable.map(|threads| threads.saturating_sub(1));
         // Those that joined themselves within a tree that somebody joined for.

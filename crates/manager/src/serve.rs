@@ -40,7 +40,7 @@ pub fn serve(options: Options) -> Result<(), Error> {
     })?;
     let _elected = Elected::in_folder(&options.folder)?;
     let log = OnceCell::new();
-    let settings = Settings::new(&log, options.folder.undo());
+    let settings = Settings::new(&log, options.folder.undo(), options.hardware.clone());
     let service = ServiceManager::of_environment();
     let passed = match options.activated {
         true => Passed::sorted(sys::passed()),

@@ -1,12 +1,14 @@
 //! What is set for programs beyond their claims, through the undo log: weights, CPUs and freezing of
-//! control groups, the scheduler's slice.
+//! control groups, the scheduler's slice, parts of caches; and what is set of the machine's hardware.
 
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Action;
+use corewise_machine::Root;
 use corewise_machine::control::process::threads;
 use corewise_machine::control::{
-    Controller, FreezeOk, Process, ProgramCgroup, SliceControl, Thread,
+    Controller, DutyCycleControl, FreezeOk, FrequencyControl, PrefetchControl, Process,
+    ProgramCgroup, ProgramShare, SliceControl, Thread,
 };
 use corewise_machine::undo::{Report, Setting, UndoLog};
 use std::cell::OnceCell;
@@ -17,10 +19,6 @@ use std::path::PathBuf;
 /// nanoseconds.
 const SETTLED_NS: u64 = 200_000_000;
 
-/// Why prefetchers are not switched.
-pub(crate) const NO_PREFETCHERS: &str = "prefetchers cannot be switched on this machine: the manager has no control \
-     for them yet (on Intel's it is the MSR 0x1a4, which needs root and the kernel's module msr)";
-
 /// What is set, and the log to undo it. The log is made when something is set for the first time.
 pub(crate) struct Settings<'log> {
     log: &'log OnceCell<UndoLog>,
@@ -30,6 +28,10 @@ pub(crate) struct Settings<'log> {
     groups: HashMap<ProgramId, Group<'log>>,
     /// Processes whose slices were set.
     slices: HashMap<ProgramId, Process>,
+    /// Parts of caches and bandwidth that programs have.
+    shares: HashMap<ProgramId, ProgramShare<'log>>,
+    /// Where hardware is set.
+    root: Root,
     /// What the last putting back of what others had left has shown.
     pub(crate) found: Report,
     sweep_ns: Option<u64>,
@@ -64,7 +66,7 @@ impl Wanted {
 
 impl<'log> Settings<'log> {
     /// Nothing is set yet. Puts back what was left by those who were killed.
-    pub(crate) fn new(log: &'log OnceCell<UndoLog>, folder: PathBuf) -> Settings<'log> {
+    pub(crate) fn new(log: &'log OnceCell<UndoLog>, folder: PathBuf, root: Root) -> Settings<'log> {
         let found = corewise_machine::undo::restore_abandoned(&folder);
         Settings {
             log,
@@ -72,6 +74,8 @@ impl<'log> Settings<'log> {
             kept: std::env::var_os("NOTIFY_SOCKET").is_some(),
             groups: HashMap::new(),
             slices: HashMap::new(),
+            shares: HashMap::new(),
+            root,
             found,
             sweep_ns: None,
             left_ns: 0,
@@ -112,9 +116,85 @@ impl<'log> Settings<'log> {
                 );
             }
             Action::Freeze { frozen, .. } => wanted.frozen = Some(*frozen),
-            Action::Prefetchers { .. } => return Err(NO_PREFETCHERS.to_owned()),
+            Action::Cache { .. } | Action::Bandwidth { .. } => {
+                return self.set_share(program, process, action);
+            }
+            Action::Prefetchers { .. } | Action::Frequency { .. } | Action::DutyCycle { .. } => {
+                return Err(format!("it is nothing of a program: {action}"));
+            }
         }
         self.set_group(program, process, wanted)
+    }
+
+    /// Sets the hardware of CPUs; `allowed` are those that may be granted. Takes some file reads and writes a
+    /// CPU.
+    ///
+    /// # Errors
+    /// Why not, for the policy and the journal. Some of the CPUs may be set then.
+    pub(crate) fn set_hardware(&mut self, action: &Action, allowed: &CpuSet) -> Result<(), String> {
+        let named = action.cpus().filter(|cpus| !cpus.is_empty());
+        let cpus: Vec<u32> = named.unwrap_or(allowed).iter().collect();
+        let (log, root) = (self.log()?, &self.root);
+        let done = match action {
+            Action::Prefetchers { on, .. } => {
+                PrefetchControl::new(log, root).and_then(|control| control.switch(&cpus, *on))
+            }
+            Action::Frequency { most_hz: 0, .. } => {
+                return clean(FrequencyControl::new(log, root).release(&cpus));
+            }
+            Action::Frequency { most_hz, .. } => {
+                FrequencyControl::new(log, root).limit(&cpus, *most_hz)
+            }
+            Action::DutyCycle { percent: 100, .. } => match DutyCycleControl::new(log, root) {
+                Ok(control) => return clean(control.release(&cpus)),
+                Err(error) => Err(error),
+            },
+            Action::DutyCycle { percent, .. } => {
+                DutyCycleControl::new(log, root).and_then(|control| control.set(&cpus, *percent))
+            }
+            _ => return Err(format!("it is nothing of the machine: {action}")),
+        };
+        done.map_err(|error| error.to_string())
+    }
+
+    /// Puts the hardware back: whoever wanted it otherwise decides no longer, or has no programs.
+    pub(crate) fn release_hardware(&mut self) {
+        if let Some(log) = self.log.get() {
+            log.restore(Setting::is_of_hardware);
+        }
+    }
+
+    fn set_share(
+        &mut self,
+        program: ProgramId,
+        process: Process,
+        action: &Action,
+    ) -> Result<(), String> {
+        let text = |error: corewise_machine::control::Error| error.to_string();
+        let new = match self.shares.contains_key(&program) {
+            true => None,
+            false => Some(ProgramShare::create(self.log()?, &self.root, process).map_err(text)?),
+        };
+        let Some(share) = new.as_ref().or(self.shares.get(&program)) else {
+            return Ok(());
+        };
+        let set = match action {
+            Action::Cache {
+                from_percent,
+                to_percent,
+                ..
+            } => share.set_cache(*from_percent, *to_percent),
+            Action::Bandwidth { percent, .. } => share.set_bandwidth(*percent),
+            _ => Ok(()),
+        };
+        // Also those that were made since the last time by threads that were not in it.
+        let done = set.and_then(|()| share.move_in()).map(|_| ());
+        match (new, &done) {
+            (Some(share), Ok(())) => drop(self.shares.insert(program, share)),
+            (Some(share), Err(_)) => drop(share.leave()),
+            (None, _) => {}
+        }
+        done.map_err(text)
     }
 
     fn wanted(&self, program: ProgramId) -> Wanted {
@@ -198,6 +278,9 @@ impl<'log> Settings<'log> {
         if let Some(group) = self.groups.remove(&program) {
             group.group.leave();
         }
+        if let Some(share) = self.shares.remove(&program) {
+            share.leave();
+        }
         if let (Some(process), Some(log)) = (self.slices.remove(&program), self.log.get()) {
             let of_process = |thread: &Thread| thread.pid == process.pid;
             log.restore(|what| matches!(what, Setting::Slice(thread) if of_process(thread)));
@@ -228,6 +311,13 @@ impl<'log> Settings<'log> {
         if let Some(log) = self.log.get() {
             log.restore(|_| true);
         }
+    }
+}
+
+fn clean(report: Report) -> Result<(), String> {
+    match report.failed.is_empty() {
+        true => Ok(()),
+        false => Err(report.failed.join("; ")),
     }
 }
 

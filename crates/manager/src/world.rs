@@ -7,8 +7,9 @@ use crate::listen::Listener;
 use crate::machine::MachineWatch;
 use crate::outer::{Outer, Sum};
 use crate::policy::{Changed, PolicyWatch};
+use crate::sensing::HardwareSensors;
 use crate::service::ServiceManager;
-use crate::settings::{NO_PREFETCHERS, Settings};
+use crate::settings::Settings;
 use crate::sys::Signals;
 use crate::waiter::{Waiter, now_ns};
 use crate::{Error, Options, status};
@@ -17,7 +18,6 @@ use corewise_decide::global::GlobalManager;
 use corewise_decide::policy::source::Source;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::{Entry, Happened, Input, Output, World};
-use corewise_machine::heat::HeatReader;
 use corewise_machine::neighbours::scheduling_group;
 use corewise_machine::{HostReader, Root};
 use rustix::event::epoll::EventFlags;
@@ -54,8 +54,7 @@ pub(crate) struct LinuxWorld<'log> {
     pub(crate) paused: Vec<u64>,
     resume_ns: Option<u64>,
     pub(crate) host: HostReader,
-    /// Temperatures, where the policy decides by them.
-    pub(crate) heat: Option<HeatReader>,
+    pub(crate) sensors: HardwareSensors,
     pub(crate) clocks: ProcessClocks,
     pub(crate) machine: MachineWatch,
     /// What bounds what may be used of the machine, if somebody does.
@@ -151,7 +150,7 @@ impl<'log> LinuxWorld<'log> {
             paused: Vec::new(),
             resume_ns: None,
             host: HostReader::open(&Root::system())?,
-            heat: None,
+            sensors: HardwareSensors::new(options.hardware.clone()),
             clocks: ProcessClocks::default(),
             machine: MachineWatch::new(),
             outer: Outer::new(options.system.clone()),
@@ -258,7 +257,12 @@ impl<'log> LinuxWorld<'log> {
             Err(_) => {}
         }
         match self.policy.look() {
-            Some(Changed::Policy(source)) => self.inputs.push(Input::Policy(source)),
+            Some(Changed::Policy(source)) => {
+                // Whatever the last one set: the next one begins with the machine as it was.
+                self.settings.release_hardware();
+                self.rule = None;
+                self.inputs.push(Input::Policy(source));
+            }
             Some(Changed::Wrong(what)) => self.inputs.push(Input::Failed {
                 program: None,
                 what,
@@ -425,7 +429,7 @@ impl World for LinuxWorld<'_> {
             }
             Output::Act { action, .. } => {
                 let Some(program) = action.program() else {
-                    return Err(NO_PREFETCHERS.to_owned());
+                    return self.settings.set_hardware(action, self.machine.allowed());
                 };
                 let managed = self.programs.get(&program);
                 let pid = managed.ok_or_else(|| format!("{program} has left"))?.pid;
@@ -442,20 +446,22 @@ impl World for LinuxWorld<'_> {
     fn decided(&mut self, manager: &GlobalManager) {
         let now = std::mem::take(&mut self.afterwards);
         let rule = manager.policy().local_rule();
-        match manager.policy().wants_heat() {
-            true if self.heat.is_none() => self.heat = Some(HeatReader::open(&Root::system())),
-            true => {}
-            false => self.heat = None,
-        }
+        let failed = self
+            .sensors
+            .follow(manager.policy(), self.machine.allowed());
+        self.inputs.extend(failed.map(|what| Input::Failed {
+            program: None,
+            what,
+        }));
         for program in now.welcome {
-            self.welcome(program, rule);
+            self.welcome(program, manager.local_rule_of(program));
         }
         for (program, message) in now.ask {
             if let Some(connection) = self.programs.get(&program).map(|p| p.connection) {
                 self.say(connection, [message]);
             }
         }
-        self.tell_rule(rule);
+        self.tell_rule(rule, manager);
         for id in now.done {
             self.say(id, [ToProgram::Done]);
         }
@@ -482,6 +488,9 @@ impl World for LinuxWorld<'_> {
                 .extend(group.map(|group| Input::Group { program, group }));
         }
         self.journal.turn_over(manager);
+        if self.programs.is_empty() {
+            self.settings.release_hardware();
+        }
         self.idle_since_ns = match self.programs.is_empty() {
             true => Some(self.idle_since_ns.unwrap_or_else(now_ns)),
             false => None,

@@ -14,7 +14,7 @@ use crate::machine::SimMachine;
 use crate::program::{ProgramSpec, WaitPolicy};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::policy::source::Source;
-use corewise_decide::policy::{NAMES, built_in};
+use corewise_decide::policy::{NAMES, built_in, configuration};
 use corewise_decide::status::{Gang, Placement};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -215,8 +215,8 @@ impl Entry {
     }
 }
 
-/// The policy that a text names: `none`, a built-in one, or the path of a script. Seeds a script's
-/// random numbers with `seed`.
+/// The policy that a text names: `none`, a built-in one, or the path of a script or of a file that names
+/// several. Seeds a script's random numbers with `seed`.
 ///
 /// # Errors
 /// Why there is no such policy, for people.
@@ -250,11 +250,16 @@ pub fn policy(
         }
     };
     let name = path.file_name().unwrap_or(path.as_os_str());
-    let source = Source {
-        name: name.to_string_lossy().into_owned(),
-        script: Some(script),
-        seed,
-        period_ns: None,
+    let name = name.to_string_lossy();
+    let source = match name.ends_with(configuration::ENDING) {
+        true => {
+            let folder = folder_of(&path);
+            configuration::read(&script, &name, seed, &|file| read(&folder.join(file)))?
+        }
+        false => Source {
+            seed,
+            ..Source::script(name, script)
+        },
     };
     source.make()?;
     Ok(Some(source))

@@ -33,7 +33,7 @@ use crate::timeline::{SharedTimeline, Timeline};
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::global::GlobalManager;
 use corewise_decide::policy::source::Source;
-use corewise_decide::status::{LocalRule, Machine, ProgramId, Request};
+use corewise_decide::status::{Machine, ProgramId, Request};
 use corewise_decide::world::{Entry, Happened, Input, Output, World, drive};
 use local::Local;
 use outcome::Record;
@@ -354,7 +354,6 @@ impl World for SimWorld<'_> {
     }
 
     fn decided(&mut self, manager: &GlobalManager) {
-        let rule: LocalRule = manager.policy().local_rule();
-        self.welcome(rule);
+        self.welcome(|program| manager.local_rule_of(program));
     }
 }

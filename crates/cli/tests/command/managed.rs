@@ -6,6 +6,7 @@ mod frame;
 mod gangs;
 mod locks;
 mod nested;
+mod several;
 
 use crate::common::{Place, gate, json, stderr};
 use frame::*;

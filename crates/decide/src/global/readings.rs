@@ -44,6 +44,7 @@ impl GlobalManager {
         }
         if let Some(earlier) = &earlier {
             self.status.load = self.load(&earlier.machine, &readings.machine, used);
+            self.status.cpu_use = readings.machine.since(&earlier.machine).collect();
         }
         self.earlier = Some(Earlier {
             machine: readings.machine.clone(),
@@ -60,23 +61,11 @@ impl GlobalManager {
         let instruction_rate =
             retired.map(|(now, before)| now.saturating_sub(before) as f64 * 1e9 / span as f64);
         let allowed = &self.status.machine.allowed;
-        let (mut busy, mut idle, mut elsewhere) = (0.0, 0.0, 0.0);
-        for cpu in now.since(before) {
-            match allowed.contains(cpu.cpu) {
-                true => {
-                    busy += cpu.busy;
-                    idle += cpu.idle;
-                }
-                false => elsewhere += cpu.busy,
-            }
-        }
-        Some(Load {
-            busy,
-            others: (busy - used).max(0.0),
+        let load = Load {
             runnable: now.runnable,
-            elsewhere,
-            idle,
             instruction_rate,
-        })
+            ..Load::default()
+        };
+        Some(load.of_cpus(allowed, now.since(before), used))
     }
 }

@@ -35,7 +35,7 @@
 use crate::cpus::CpuSet;
 use crate::policy::memory::Memory;
 use crate::policy::plan::{Planned, carry_out};
-use crate::policy::{Event, Orders, Policy};
+use crate::policy::{Decides, Event, Orders, Policy};
 use crate::status::{Claim, Placement, Program, ProgramId, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -121,6 +121,13 @@ impl Policy for Balanced {
 
     fn period_ns(&self, _: &Status) -> Option<u64> {
         Some(self.period_ns)
+    }
+
+    fn decides(&self) -> Decides {
+        Decides {
+            own_cpus: true,
+            ..Decides::default()
+        }
     }
 
     fn memory(&self) -> Memory {

@@ -14,7 +14,7 @@
 
 use crate::cpus::CpuSet;
 use crate::policy::memory::{Memory, seed};
-use crate::policy::{Event, Orders, Policy};
+use crate::policy::{Decides, Event, Orders, Policy};
 use crate::reading::CpuHeat;
 use crate::status::{LocalRule, Program, ProgramId, Status};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,13 @@ impl Policy for BrokenScrew {
 
     fn wants_heat(&self) -> bool {
         true
+    }
+
+    fn decides(&self) -> Decides {
+        Decides {
+            own_cpus: true,
+            ..Decides::default()
+        }
     }
 
     fn memory(&self) -> Memory {

@@ -23,7 +23,7 @@
 use crate::cpus::CpuSet;
 use crate::policy::memory::Memory;
 use crate::policy::plan::{Planned, carry_out};
-use crate::policy::{Event, Orders, Policy, choose};
+use crate::policy::{Decides, Event, Orders, Policy, choose};
 use crate::status::{Claim, LocalRule, Program, ProgramId, Status};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -54,6 +54,13 @@ impl Policy for Fcfs {
         // Readings say nothing that matters here, but that time has passed.
         let waiting = |p: &Program| is_silent(p) && !patience_is_over(p, status);
         status.programs.values().any(waiting).then_some(PATIENCE_NS)
+    }
+
+    fn decides(&self) -> Decides {
+        Decides {
+            own_cpus: true,
+            ..Decides::default()
+        }
     }
 
     fn memory(&self) -> Memory {

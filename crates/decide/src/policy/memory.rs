@@ -2,6 +2,7 @@
 //! a history: at the head of a journal's further parts.
 
 use super::broken_screw::BrokenScrew;
+use super::combined::CombinedMemory;
 #[cfg(feature = "scripts")]
 use super::script::Kept;
 use super::{automax::AutoMax, balanced::Balanced, fcfs::Fcfs, prefetch::Prefetch};
@@ -23,6 +24,8 @@ pub enum Memory {
     BrokenScrew(Box<BrokenScrew>),
     /// Of `prefetch`.
     Prefetch(Prefetch),
+    /// Of several policies together.
+    Combined(Box<CombinedMemory>),
     /// Of a script.
     #[cfg(feature = "scripts")]
     Script(Box<Kept>),

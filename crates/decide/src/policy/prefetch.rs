@@ -9,9 +9,10 @@
 //! instructions cannot be counted or prefetchers not switched, it is said once, and they stay as they are. That
 //! threads go on after waiting is seen at readings only, from programs that say how many of theirs wait.
 
+use crate::cpus::CpuSet;
 use crate::policy::memory::Memory;
 use crate::policy::observe::grant_everything;
-use crate::policy::{Event, Orders, Policy};
+use crate::policy::{Decides, Event, Orders, Policy};
 use crate::status::{LocalRule, Status};
 use crate::world::Action;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub const MARGIN: f64 = 1.02;
 /// From the end of a test to the next one, in nanoseconds.
 pub const PAUSE_NS: u64 = 10_000_000_000;
 
+/// Who counts may begin to when this policy does: so many readings may lack instructions.
+const UNCOUNTED: u32 = 2;
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prefetch {
@@ -36,6 +40,9 @@ pub struct Prefetch {
     blocked: u32,
     /// Why it cannot be done; said once.
     cannot: bool,
+    /// Readings without instructions, one after the other, while a test was wanted.
+    #[serde(default)]
+    uncounted: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +66,14 @@ impl Policy for Prefetch {
 
     fn period_ns(&self, _status: &Status) -> Option<u64> {
         Some(SAMPLE_NS)
+    }
+
+    fn decides(&self) -> Decides {
+        Decides {
+            prefetchers: true,
+            instructions: true,
+            ..Decides::default()
+        }
     }
 
     fn memory(&self) -> Memory {
@@ -100,7 +115,10 @@ impl Prefetch {
         let gone_on = blocked < std::mem::replace(&mut self.blocked, blocked);
         self.wanted |= gone_on;
         let rate = status.load.and_then(|load| load.instruction_rate);
-        let mut switch = |on: bool, reason: String| orders.act(Action::Prefetchers { on }, reason);
+        let mut switch = |on: bool, reason: String| {
+            let cpus = CpuSet::new();
+            orders.act(Action::Prefetchers { on, cpus }, reason);
+        };
         match self.phase {
             _ if self.cannot => {}
             Phase::Rest => {
@@ -111,14 +129,16 @@ impl Prefetch {
                     return;
                 }
                 if rate.is_none() {
-                    // The first reading has nothing to be compared with.
-                    if status.load.is_some() {
+                    // The first readings have nothing to be compared with.
+                    self.uncounted += u32::from(status.load.is_some());
+                    if self.uncounted >= UNCOUNTED {
                         self.cannot = true;
                         orders.note("prefetchers stay as they are: nobody counts instructions");
                     }
                     return;
                 }
                 self.wanted = false;
+                self.uncounted = 0;
                 self.phase = Phase::On;
                 switch(
                     true,

@@ -15,7 +15,7 @@
 //! checks of [`crate::global`] see to it that programs have claims nevertheless.
 
 use crate::policy::memory::Memory;
-use crate::policy::{Event, Order, Orders, Policy};
+use crate::policy::{Decides, Event, Order, Orders, Policy};
 use crate::status::{LocalRule, ProgramId, Request, Status};
 use rhai::{AST, CallFnOptions, Dynamic, Engine, Scope};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub use engine::{
 };
 pub use error::{ScriptError, ScriptErrorKind};
 pub use kept::Kept;
-pub use rehearsal::{Rehearsal, rehearse};
+pub use rehearsal::{Rehearsal, played, rehearse};
 
 use desk::SharedDesk;
 use objects::{ClaimView, ProgramView};
@@ -78,11 +78,24 @@ pub struct Report {
     pub failures: Vec<ScriptError>,
 }
 
+/// What a script may set, and judge by, by the names that stand in it.
+fn decides(text: &str) -> Decides {
+    Decides {
+        own_cpus: text.contains("grant_alone") || text.contains("share_out"),
+        prefetchers: text.contains("set_prefetchers"),
+        frequencies: text.contains("set_frequency_mhz"),
+        duty_cycles: text.contains("set_duty_cycle"),
+        instructions: text.contains(".instructions"),
+    }
+}
+
 /// A policy that a script is.
 pub struct ScriptPolicy {
     name: String,
     file: String,
     rule: LocalRule,
+    decides: Decides,
+    wants_heat: bool,
     engine: Engine,
     ast: AST,
     /// The script's functions that are called by name, and the lines where they begin.
@@ -153,6 +166,8 @@ impl ScriptPolicy {
             name: stem(file),
             file: file.to_owned(),
             rule: LocalRule::Whole,
+            decides: decides(text),
+            wants_heat: text.contains(".temperature"),
             engine,
             ast: ast.clone_functions_only(),
             has,
@@ -370,6 +385,15 @@ impl Policy for ScriptPolicy {
     /// As the script's `period_ms` said after the last event that went well.
     fn period_ns(&self, _status: &Status) -> Option<u64> {
         self.period_ns
+    }
+
+    fn wants_heat(&self) -> bool {
+        self.wants_heat
+    }
+
+    /// By the functions whose names stand in it: whether it will ever call them, nobody can know.
+    fn decides(&self) -> Decides {
+        self.decides
     }
 
     fn memory(&self) -> Memory {

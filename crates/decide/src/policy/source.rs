@@ -1,10 +1,11 @@
 //! Where a policy comes from: all that is needed to make it again, as for a replay of a journal.
 
 use super::broken_screw::{BROKEN_SCREW, BrokenScrew};
+use super::combined::{Combined, Part};
 use super::memory::Memory;
 #[cfg(feature = "scripts")]
 use super::script::{Kept, ScriptPolicy};
-use super::{Event, Orders, Policy, built_in};
+use super::{Decides, Event, Orders, Policy, built_in};
 use crate::status::{LocalRule, Status};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,10 @@ pub struct Source {
     /// Time between readings, in nanoseconds, instead of what the policy says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_ns: Option<u64>,
+    /// Several policies, each over its own programs or CPUs; none: it is one. Then `name` is that of the file
+    /// that says so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 impl Source {
@@ -34,6 +39,15 @@ impl Source {
             script: None,
             seed: 0,
             period_ns: None,
+            parts: Vec::new(),
+        }
+    }
+
+    /// A script, by the name of its file.
+    pub fn script(name: impl Into<String>, text: impl Into<String>) -> Source {
+        Source {
+            script: Some(text.into()),
+            ..Source::built_in(name)
         }
     }
 
@@ -56,6 +70,13 @@ impl Source {
             format!("what is to be remembered is not of the policy {name:?}")
         };
         let policy: Box<dyn Policy> = match (&self.script, memory) {
+            (_, Memory::Combined(memory)) if !self.parts.is_empty() => {
+                Box::new(Combined::remake(&self.name, &self.parts, *memory)?)
+            }
+            (_, Memory::Nothing) if !self.parts.is_empty() => {
+                Box::new(Combined::new(&self.name, &self.parts)?)
+            }
+            _ if !self.parts.is_empty() => return Err(foreign()),
             #[cfg(feature = "scripts")]
             (Some(text), Memory::Script(kept)) => script(text, self, Some(*kept))?,
             (Some(text), Memory::Nothing) => script(text, self, None)?,
@@ -73,6 +94,7 @@ impl Source {
                     Memory::Fcfs(policy) => Box::new(policy),
                     Memory::BrokenScrew(policy) => policy,
                     Memory::Prefetch(policy) => Box::new(policy),
+                    Memory::Combined(_) => return Err(foreign()),
                     #[cfg(feature = "scripts")]
                     Memory::Script(_) => return Err(foreign()),
                 };
@@ -125,8 +147,16 @@ impl Policy for Paced {
         Some(self.period_ns)
     }
 
+    fn local_rule_of(&self, name: &str) -> LocalRule {
+        self.policy.local_rule_of(name)
+    }
+
     fn wants_heat(&self) -> bool {
         self.policy.wants_heat()
+    }
+
+    fn decides(&self) -> Decides {
+        self.policy.decides()
     }
 
     fn memory(&self) -> Memory {

@@ -127,7 +127,7 @@ fn more_programs_than_cpus_share_and_get_their_own_when_one_is_free() {
 fn switched(outputs: &[Output]) -> Option<bool> {
     outputs.iter().find_map(|output| match output {
         Output::Act {
-            action: Action::Prefetchers { on },
+            action: Action::Prefetchers { on, .. },
             ..
         } => Some(*on),
         _ => None,
@@ -186,6 +186,8 @@ fn where_nobody_counts_instructions_or_nothing_can_be_switched_it_is_said_once()
     let mut made = Made::flat(Prefetch::default(), 4);
     made.join(rigid(1, 4));
     read(&mut made, SAMPLE_NS, &[], None);
+    // Who counts begins when this policy does, which may be in the middle.
+    assert_eq!(read(&mut made, SAMPLE_NS, &[], None), []);
     let said = read(&mut made, SAMPLE_NS, &[], None);
     assert!(matches!(&said[..], [Output::Note(_)]), "{said:?}");
     assert_eq!(read(&mut made, SAMPLE_NS, &[], None), []);

@@ -78,6 +78,7 @@ prop_compose! {
             time_ns,
             machine: Machine { places: places.into_iter().map(place).collect(), allowed, capacity: figures.0 },
             heat: Vec::new(),
+            cpu_use: Vec::new(),
             load: loaded.then_some(Load { busy: figures.1, others: figures.2, runnable: Some(3), elsewhere: figures.1, idle: figures.2, ..Load::default() }),
             programs,
         }

@@ -8,6 +8,7 @@
 mod any_status;
 mod errors;
 mod examples;
+mod hardware;
 mod hooks;
 mod limits;
 mod objects;

@@ -4,6 +4,7 @@
 pub mod automax;
 pub mod prefetch;
 pub mod screw;
+pub mod together;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,6 +30,18 @@ fn machine(root: &Path, name: &str) -> Result<SimMachine> {
 fn entry(name: &str, text: &str) -> Result<Entry> {
     let spec = ProgramSpec::from_toml(text).with_context(|| format!("{name} is wrong"))?;
     Ok(Entry::new(name, Arc::new(spec)))
+}
+
+/// What runs on every system now and then.
+fn system() -> Result<Entry> {
+    let mut system = entry(
+        "system",
+        "name = \"system\"\n[[phase]]\n[[phase.group]]\nname = \"daemon\"\nthreads = 3\nrepeat = \"forever\"\n\
+         steps = [{ sleep_us = 90_000 }, { work_us = 300 }]\n",
+    )?;
+    system.managed = None;
+    system.background = true;
+    Ok(system)
 }
 
 /// Runs a scenario to its end.

@@ -380,7 +380,11 @@ impl<'log> ProgramCgroup<'log> {
                 .iter()
                 .any(|g| path.parent() == Some(&g.place.folder)),
             Setting::CgroupOf { hierarchy, .. } => self.moved_by_us(what, hierarchy),
-            Setting::Affinity(_) | Setting::Slice(_) => false,
+            Setting::Affinity(_)
+            | Setting::Slice(_)
+            | Setting::HardwareFile { .. }
+            | Setting::Register { .. }
+            | Setting::ShareMade { .. } => false,
         })
     }
 

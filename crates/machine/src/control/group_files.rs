@@ -28,7 +28,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     read_any(path)
 }
 
-fn read_any(path: &Path) -> io::Result<String> {
+pub(crate) fn read_any(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path, OFlags::RDONLY)?
         .take(MAX_TEXT)
@@ -44,7 +44,7 @@ pub(crate) fn write(path: &Path, value: &str) -> io::Result<()> {
 
 /// One `write(2)`: the kernel takes the whole text as one value. The newline makes an empty one be
 /// noticed.
-fn write_any(path: &Path, value: &str) -> io::Result<()> {
+pub(crate) fn write_any(path: &Path, value: &str) -> io::Result<()> {
     let text = format!("{value}\n");
     let mut file = open(path, OFlags::WRONLY)?;
     file.write_all(text.as_bytes())?;
@@ -139,7 +139,8 @@ fn of_ours(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn plain(path: &Path) -> io::Result<()> {
+/// Refuses a path that is relative or climbs.
+pub(crate) fn plain(path: &Path) -> io::Result<()> {
     let climbs = path.components().any(|c| c == Component::ParentDir);
     match path.is_absolute() && !climbs {
         true => Ok(()),
@@ -150,7 +151,8 @@ fn plain(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+/// Opens a file without following a link on the way to it.
+pub(crate) fn open(path: &Path, flags: OFlags) -> io::Result<File> {
     // NONBLOCK: a FIFO in the file's place must not hold us.
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = rustix::fs::openat2(

@@ -8,7 +8,14 @@
 //! | [`AffinityControl`] | the CPUs of each thread | one's own programs, or CAP_SYS_NICE |
 //! | [`SliceControl`] | how long a thread runs at a time | Linux 6.12; as above |
 //! | [`ProgramCgroup`] | CPUs, weight, idleness, freezing of a group made for the program | a cgroup that may be written to |
+//! | [`FrequencyControl`] | between which limits CPUs choose their frequencies | root, a cpufreq driver |
+//! | [`DutyCycleControl`] | for how much of the time CPUs run | root, Intel's |
+//! | [`PrefetchControl`] | hardware prefetchers | root, Intel's, the kernel's module msr |
+//! | [`ProgramShare`] | parts of caches and of memory bandwidth | root, resctrl mounted |
 //! | [`turns`] | when all threads of a program run | being its parent, and allowed to trace it |
+//!
+//! Those of the hardware take a [`Root`](crate::Root), so that a made tree can stand in for another
+//! machine's.
 //!
 //! Which of them work here, and why not, is listed by [`crate::sensors::controls`].
 //!
@@ -17,10 +24,18 @@
 //! it and not lower it again, so that it could not be undone.
 
 mod affinity;
+pub(crate) mod duty_cycle;
+mod frequency;
 mod group;
 pub(crate) mod group_files;
 pub(crate) mod group_place;
+pub(crate) mod hardware_files;
+pub(crate) mod prefetch;
 pub mod process;
+pub(crate) mod processor;
+pub mod registers;
+mod resctrl;
+pub(crate) mod resctrl_files;
 pub(crate) mod slice;
 pub(crate) mod sys;
 pub mod turns;
@@ -28,8 +43,12 @@ pub mod turns;
 use std::io;
 
 pub use affinity::{AffinityControl, Sweep};
+pub use duty_cycle::DutyCycleControl;
+pub use frequency::FrequencyControl;
 pub use group::{Controller, FreezeOk, ProgramCgroup};
+pub use prefetch::PrefetchControl;
 pub use process::{Process, Thread};
+pub use resctrl::{ProgramShare, Resctrl};
 pub use slice::{SLICE_NS, SliceControl};
 
 /// Why something could not be set: what failed, why, and what to do.

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use super::{Facility, ON_FILES, Tried, cause, find};
+use super::{Facility, ON_FILES, Tried, cause};
 use crate::cgroup::{self, Certainty, Place, Version};
 use crate::{Root, control, probe};
+
+mod hardware;
 
 /// All controls.
 ///
@@ -43,8 +45,11 @@ pub fn controls(root: &Root) -> Vec<Facility> {
             group(root, "cpu", "CFS quota of a group", "cpu.max"),
         ),
         Facility::new("slice", slice(root)),
-        Facility::new("frequency", frequency(root)),
-        Facility::new("prefetchers", prefetchers(root)),
+        Facility::new("frequency", hardware::frequency(root)),
+        Facility::new("duty-cycle", hardware::duty_cycle(root)),
+        Facility::new("prefetchers", hardware::prefetchers(root)),
+        Facility::new("cache-share", hardware::cache_share(root)),
+        Facility::new("bandwidth-share", hardware::bandwidth_share(root)),
     ]
 }
 
@@ -157,38 +162,4 @@ fn may_write(root: &Root, path: impl AsRef<Path>) -> Result<(), String> {
         rustix::io::Errno::ROFS => "it is mounted read-only".into(),
         e => cause(&e.into()),
     })
-}
-
-fn frequency(root: &Root) -> Tried {
-    let file = find(root, "/sys/devices/system/cpu", |cpu| {
-        let file = format!("{cpu}/cpufreq/scaling_max_freq");
-        root.exists(&file).then_some(file)
-    })
-    .ok_or("no cpufreq driver (/sys/devices/system/cpu/cpu*/cpufreq is not there)")?;
-    may_write(root, &file)
-        .map(|()| format!("limits and governor of each CPU: {file} and its kin"))
-        .map_err(|why| format!("{file} cannot be written ({why}): needs root"))
-}
-
-fn prefetchers(root: &Root) -> Tried {
-    const INTEL_PREFETCHERS: u64 = 0x1a4;
-    let intel = root
-        .read("/proc/cpuinfo")
-        .is_ok_and(|t| t.contains("GenuineIntel"));
-    if !intel {
-        return Err("known for Intel processors only".into());
-    }
-    let file = find(root, "/dev/cpu", |cpu| {
-        let file = format!("{cpu}/msr");
-        root.exists(&file).then_some(file)
-    })
-    .ok_or("no /dev/cpu/*/msr: needs the kernel's msr module (modprobe msr)")?;
-    may_write(root, &file)
-        .map_err(|why| format!("{file} cannot be written ({why}): needs root (CAP_SYS_RAWIO)"))?;
-    let read = std::fs::File::open(root.path(&file)).and_then(|device| {
-        use std::os::unix::fs::FileExt;
-        device.read_exact_at(&mut [0; 8], INTEL_PREFETCHERS)
-    });
-    read.map(|()| format!("each core's prefetchers: register {INTEL_PREFETCHERS:#x} through {file} and its kin"))
-        .map_err(|e| format!("register {INTEL_PREFETCHERS:#x} cannot be read through {file} ({}): the processor, or the hypervisor, does not have it", cause(&e)))
 }

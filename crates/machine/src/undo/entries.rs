@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::Setting;
 
-/// The version of the lines. A log of another one is left for those who understand it.
-pub(super) const VERSION: u32 = 1;
+/// The version of the lines; 2 brought settings of the hardware. A log of a later one is left for those who
+/// understand it.
+pub(super) const VERSION: u32 = 2;
 
 /// The first line of a log: whose it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +62,8 @@ impl Entry {
     /// Whether a value is one that we left behind, whenever we were stopped.
     pub(super) fn is_ours(&self, present: &str) -> bool {
         let earlier = self.earlier.as_deref();
-        self.what.same(&self.ours, present) || earlier.is_some_and(|e| self.what.same(e, present))
+        let comes_of = |ours| self.what.comes_of(ours, present);
+        comes_of(&self.ours) || earlier.is_some_and(comes_of)
     }
 
     pub(super) fn line(&self) -> Line {

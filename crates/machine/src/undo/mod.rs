@@ -171,6 +171,12 @@ impl UndoLog {
         self.state().set(what, value)
     }
 
+    /// What a setting was before it was changed for the first time; `None` where it has not been changed.
+    pub fn original(&self, what: &Setting) -> Option<String> {
+        let state = self.state();
+        state.entries.get(what).map(|entry| entry.original.clone())
+    }
+
     /// Puts back the settings that `filter` chooses, in reverse order of their first change, where
     /// they are still ours, and forgets them. What could not be put back stays in the log.
     pub fn restore(&self, filter: impl FnMut(&Setting) -> bool) -> Report {
@@ -232,7 +238,7 @@ impl State {
             return Err(gone());
         };
         let original = match self.entries.get(what) {
-            Some(entry) if entry.foreign || !what.same(&entry.ours, &present) => {
+            Some(entry) if entry.foreign || !what.comes_of(&entry.ours, &present) => {
                 self.leave_alone(what)?;
                 return Ok(Done::LeftAlone { present });
             }

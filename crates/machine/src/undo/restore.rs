@@ -103,7 +103,7 @@ fn settle(path: &Path, file: &mut std::fs::File, report: &mut Report) -> bool {
         // which boot the rest belongs to.
         return true;
     };
-    if header.version != VERSION {
+    if header.version > VERSION {
         return false;
     }
     let boot = file::boot();

@@ -8,7 +8,9 @@
 //! | slice | nanoseconds |
 //! | file of a group | the file's text, without the last newline |
 //! | group of a process | the group's folder |
-//! | group made | `present` or `absent` |
+//! | group made, share made | `present` or `absent` |
+//! | file of the hardware | the file's text, without the last newline |
+//! | register | the bits that are ours, `0xf` |
 
 use std::fmt;
 use std::io;
@@ -17,7 +19,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::control::process::{Process, Thread};
-use crate::control::{Error, group_files, group_place, slice, sys};
+use crate::control::registers::Register;
+use crate::control::{Error, group_files, group_place, hardware_files, registers, resctrl_files};
+use crate::control::{slice, sys};
 use crate::{Root, affinity, cgroup, cpu_list};
 
 /// The value of [`Setting::CgroupMade`] while the group is there.
@@ -52,6 +56,24 @@ pub enum Setting {
         /// The folder of the group that takes back the processes which are still in it then.
         processes_go_to: PathBuf,
     },
+    /// A file by which the hardware is set: a limit of frequency, or the state of a cooling device.
+    HardwareFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Bits of a register of a CPU.
+    Register {
+        /// The CPU's registers (`/dev/cpu/N/msr`).
+        path: PathBuf,
+        /// Which one.
+        register: Register,
+    },
+    /// That a group of resctrl is there. Putting it back removes the group; its threads are in the default
+    /// group then, from which they came.
+    ShareMade {
+        /// Its folder, whose name begins with `corewise-`.
+        path: PathBuf,
+    },
 }
 
 /// A change of a setting that is about to happen.
@@ -80,18 +102,34 @@ impl fmt::Display for Setting {
                 write!(f, "the {hierarchy} cgroup of process {}", process.pid)
             }
             Setting::CgroupMade { path, .. } => write!(f, "the cgroup {}", path.display()),
+            Setting::HardwareFile { path } => write!(f, "{}", path.display()),
+            Setting::Register { path, register } => {
+                write!(f, "register {:#x} of {}", register.number(), path.display())
+            }
+            Setting::ShareMade { path } => write!(f, "the resctrl group {}", path.display()),
         }
     }
 }
 
 impl Setting {
-    /// The process that it belongs to; `None` for groups and their files.
+    /// The process that it belongs to; `None` for groups and their files, and for the hardware.
     pub fn pid(&self) -> Option<i32> {
         match self {
             Setting::Affinity(thread) | Setting::Slice(thread) => Some(thread.pid),
             Setting::CgroupOf { process, .. } => Some(process.pid),
             Setting::CgroupFile { .. } | Setting::CgroupMade { .. } => None,
+            Setting::HardwareFile { .. } | Setting::Register { .. } | Setting::ShareMade { .. } => {
+                None
+            }
         }
+    }
+
+    /// Whether it is the machine's hardware that is set, and no program.
+    pub fn is_of_hardware(&self) -> bool {
+        matches!(
+            self,
+            Setting::HardwareFile { .. } | Setting::Register { .. }
+        )
     }
 
     /// Whether it can be a setting with this original. What is read from a damaged log may not be.
@@ -104,6 +142,13 @@ impl Setting {
                 process.pid > 0 && Path::new(original).is_absolute()
             }
             Setting::CgroupMade { path, .. } => group_files::is_ours(path) && original == ABSENT,
+            Setting::HardwareFile { path } => {
+                hardware_files::is_known(path) && original.parse::<i64>().is_ok()
+            }
+            Setting::Register { path, register } => {
+                registers::is_file_of_registers(path) && register.bits(original).is_ok()
+            }
+            Setting::ShareMade { path } => resctrl_files::is_ours(path) && original == ABSENT,
         }
     }
 
@@ -142,10 +187,16 @@ impl Setting {
                     .map_err(io::Error::other)
                     .and_then(|place| text(&place.folder))
             }
-            Setting::CgroupMade { path, .. } => Ok(match path.symlink_metadata() {
-                Ok(_) => PRESENT.to_owned(),
-                Err(_) => ABSENT.to_owned(),
-            }),
+            Setting::CgroupMade { path, .. } | Setting::ShareMade { path } => {
+                Ok(match path.symlink_metadata() {
+                    Ok(_) => PRESENT.to_owned(),
+                    Err(_) => ABSENT.to_owned(),
+                })
+            }
+            Setting::HardwareFile { path } => hardware_files::read(path),
+            Setting::Register { path, register } => {
+                registers::read(path, *register).map(|bits| format!("{bits:#x}"))
+            }
         };
         match value {
             Ok(value) => Ok(Some(value)),
@@ -175,6 +226,11 @@ impl Setting {
                 group_files::move_process(process.pid, Path::new(value))
             }
             Setting::CgroupMade { path, .. } => group_files::make(path),
+            Setting::HardwareFile { path } => hardware_files::write(path, value),
+            Setting::Register { path, register } => register
+                .bits(value)
+                .and_then(|bits| registers::write(path, *register, bits)),
+            Setting::ShareMade { path } => resctrl_files::make(path),
         };
         self.explained(done, value)
     }
@@ -192,9 +248,11 @@ impl Setting {
                 path,
                 processes_go_to,
             } => group_files::remove(path, processes_go_to),
-            Setting::CgroupFile { .. } | Setting::CgroupOf { .. } => {
-                return self.put(original);
-            }
+            Setting::ShareMade { path } => resctrl_files::remove(path),
+            Setting::CgroupFile { .. }
+            | Setting::CgroupOf { .. }
+            | Setting::HardwareFile { .. }
+            | Setting::Register { .. } => return self.put(original),
         };
         self.explained(done, original)
     }
@@ -221,12 +279,33 @@ impl Setting {
                 let wish = |state: &str| state == "FREEZING" || state == "FROZEN";
                 a == b || (wish(a) && wish(b))
             }
+            // A cooling device that does nothing says -1 before Linux 6.3, and 0 from then on.
+            Setting::HardwareFile { path } if hardware_files::is_cooling(path) => {
+                let rests = |state: &str| state == "-1" || state == "0";
+                a == b || (rests(a) && rests(b))
+            }
             _ => a == b,
+        }
+    }
+
+    /// Whether `present` is what `ours` may have become without anybody else's doing.
+    pub(super) fn comes_of(&self, ours: &str, present: &str) -> bool {
+        match self {
+            // Before Linux 6.3 a cooling device that works says what it reaches, not what it was told.
+            Setting::HardwareFile { path } if hardware_files::is_cooling(path) => {
+                let works = |state: &str| state.parse::<i64>().is_ok_and(|state| state > 0);
+                self.same(ours, present) || (works(ours) && works(present))
+            }
+            _ => self.same(ours, present),
         }
     }
 
     /// Whether `present` is what is left of `wanted` after the kernel took away what it forbids.
     pub(super) fn narrowed(&self, wanted: &str, present: &str) -> bool {
+        if let Setting::HardwareFile { path } = self {
+            // A driver rounds frequencies to those that it has.
+            return hardware_files::is_frequency(path) || self.comes_of(wanted, present);
+        }
         let (Setting::Affinity(_), Ok(wanted), Ok(present)) = (self, cpus(wanted), cpus(present))
         else {
             return false;
@@ -238,7 +317,8 @@ impl Setting {
 fn means_gone(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
-        Some(libc::ESRCH | libc::ENOENT | libc::ENODEV)
+        // ENXIO: the registers of a CPU that is offline.
+        Some(libc::ESRCH | libc::ENOENT | libc::ENODEV | libc::ENXIO)
     )
 }
 
@@ -251,6 +331,16 @@ fn advice(what: &Setting, error: &io::Error) -> &'static str {
             "its cpuset allows none of these CPUs, or they are offline"
         }
         (Setting::Slice(_), Some(libc::EINVAL)) => slice::ADVICE,
+        (
+            Setting::HardwareFile { .. } | Setting::Register { .. } | Setting::ShareMade { .. },
+            Some(libc::EPERM | libc::EACCES | libc::EROFS),
+        ) => "it needs root, and a kernel that is not locked down; in a container, the host's root",
+        (Setting::ShareMade { .. }, Some(libc::ENOSPC)) => {
+            "the processor has no more groups: end another one (info/L3/num_closids says how many there are)"
+        }
+        (Setting::Register { .. }, Some(libc::EIO)) => {
+            "the processor, or the hypervisor, does not have this register"
+        }
         (_, Some(libc::EPERM | libc::EACCES | libc::EROFS)) => {
             "it needs root, or a cgroup delegated to this user"
         }

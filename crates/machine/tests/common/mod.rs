@@ -32,7 +32,8 @@ impl Tree {
     pub(crate) fn of(text: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let tree = Self {
-            root: Root::at(folder.path()),
+            // Controls follow no links: not even one on the way to the folder.
+            root: Root::at(folder.path().canonicalize().unwrap()),
             folder,
         };
         let mut file: Option<(&str, String)> = None;
@@ -62,4 +63,28 @@ impl Tree {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     }
+}
+
+/// Bytes of a file of registers.
+pub(crate) const REGISTERS: usize = 0x1b0;
+
+/// The desktop, with registers, and a cache of 11 ways that can be shared out.
+pub(crate) fn desktop() -> Tree {
+    let tree = Tree::named("sandy-bridge");
+    for cpu in 0..8 {
+        let text = "\0".repeat(REGISTERS);
+        tree.write(&format!("dev/cpu/{cpu}/msr"), &text);
+    }
+    tree
+}
+
+/// Mounts resctrl in it; where.
+pub(crate) fn with_resctrl(tree: &Tree) -> PathBuf {
+    tree.write("sys/fs/resctrl/schemata", "    MB:0=100\n    L3:0=7ff\n");
+    tree.write("sys/fs/resctrl/tasks", "");
+    tree.write("sys/fs/resctrl/info/L3/cbm_mask", "7ff\n");
+    tree.write("sys/fs/resctrl/info/L3/min_cbm_bits", "2\n");
+    tree.write("sys/fs/resctrl/info/MB/min_bandwidth", "10\n");
+    tree.write("sys/fs/resctrl/info/MB/bandwidth_gran", "10\n");
+    tree.root.path("sys/fs/resctrl")
 }

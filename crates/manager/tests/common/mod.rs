@@ -30,6 +30,9 @@ const PART: &str = "COREWISE_TEST_PART";
 /// The policy of a manager that is a player; `observe` without it.
 pub const POLICY: &str = "COREWISE_TEST_POLICY";
 
+/// The folder that is `/` for the hardware of a manager that is a player.
+pub const HARDWARE: &str = "COREWISE_TEST_HARDWARE";
+
 /// The process on which a stranger tries its hand.
 pub const VICTIM: &str = "COREWISE_TEST_VICTIM";
 
@@ -315,8 +318,12 @@ pub fn helper_main() {
                 rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
             }
             let policy = std::env::var(POLICY).unwrap_or("observe".to_owned());
-            let policy = PolicyChoice::BuiltIn(policy);
+            let policy: PolicyChoice = policy.parse().unwrap();
             let options = Options::new(folder, policy).on_demand(part == "manager on demand");
+            let options = match std::env::var_os(HARDWARE) {
+                Some(folder) => options.hardware(Root::at(folder)),
+                None => options,
+            };
             match serve(options) {
                 Ok(()) => println!("served"),
                 Err(Error::AlreadyRuns { pid, .. }) => println!("already {}", pid.unwrap_or(0)),

@@ -139,9 +139,10 @@ impl Local {
 impl SimWorld<'_> {
     /// The decision on a moment is done: who joined hears the policy's rule, as does everybody if there
     /// is another one.
-    pub(super) fn welcome(&mut self, rule: LocalRule) {
+    pub(super) fn welcome(&mut self, rule_of: impl Fn(ProgramId) -> LocalRule) {
         let mut new = Vec::new();
         for (program, local) in &mut self.managed {
+            let rule = rule_of(*program);
             if local.is_new || local.rule != rule {
                 new.push((*program, local.is_new && local.wants.malleable));
                 local.is_new = false;
@@ -266,10 +267,13 @@ impl SimWorld<'_> {
     /// Sets what is beyond claims.
     pub(super) fn act(&mut self, action: &Action) -> Result<(), String> {
         let Some(program) = action.program() else {
-            if let Action::Prefetchers { on } = action {
-                self.kernel.set_prefetchers(*on);
-            }
-            return Ok(());
+            return match action {
+                Action::Prefetchers { on, cpus } if cpus.is_empty() => {
+                    self.kernel.set_prefetchers(*on);
+                    Ok(())
+                }
+                _ => Err(format!("a simulated machine cannot do this: {action}")),
+            };
         };
         let local = self.managed.get_mut(&program);
         let local = local.ok_or_else(|| format!("{program} has left"))?;
@@ -294,7 +298,7 @@ impl SimWorld<'_> {
             Action::Slice { slice_ns, .. } => {
                 self.programs.set_slice(&mut self.kernel, number, *slice_ns);
             }
-            Action::Prefetchers { .. } => {}
+            _ => return Err(format!("a simulated machine cannot do this: {action}")),
         }
         Ok(())
     }

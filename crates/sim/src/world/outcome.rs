@@ -300,8 +300,9 @@ fn said(output: &Output) -> (String, String) {
                 Action::Freeze { frozen: true, .. } => "stopped".to_owned(),
                 Action::Freeze { frozen: false, .. } => "continued".to_owned(),
                 Action::Slice { slice_ns, .. } => format!("slices of {} µs", slice_ns / 1_000),
-                Action::Prefetchers { on: true } => "prefetchers on".to_owned(),
-                Action::Prefetchers { on: false } => "prefetchers off".to_owned(),
+                Action::Prefetchers { on: true, .. } => "prefetchers on".to_owned(),
+                Action::Prefetchers { on: false, .. } => "prefetchers off".to_owned(),
+                other => other.to_string(),
             };
             (what, reason.clone())
         }

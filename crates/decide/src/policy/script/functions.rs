@@ -13,6 +13,7 @@ pub(super) fn register(engine: &mut Engine, desk: &SharedDesk) {
     grants(engine, desk);
     requests_and_notes(engine, desk);
     actions(engine, desk);
+    hardware(engine, desk);
     sets(engine);
     choosing(engine, desk);
 }
@@ -72,13 +73,14 @@ fn requests_and_notes(engine: &mut Engine, desk: &SharedDesk) {
     });
 }
 
+fn act(desk: &SharedDesk, action: Action, reason: &str) -> Result<(), Failed> {
+    desk.lock().order(Order::Act {
+        action,
+        reason: reason.to_owned(),
+    })
+}
+
 fn actions(engine: &mut Engine, desk: &SharedDesk) {
-    let act = |desk: &SharedDesk, action: Action, reason: &str| {
-        desk.lock().order(Order::Act {
-            action,
-            reason: reason.to_owned(),
-        })
-    };
     let own = desk.clone();
     engine.register_fn(
         "set_weight",
@@ -115,6 +117,75 @@ fn actions(engine: &mut Engine, desk: &SharedDesk) {
             act(&own, Action::Slice { program, slice_ns }, reason)
         },
     );
+}
+
+fn hardware(engine: &mut Engine, desk: &SharedDesk) {
+    let own = desk.clone();
+    engine.register_fn(
+        "set_prefetchers",
+        move |cpus: Array, on: bool, reason: &str| {
+            let cpus = some_cpus(&cpus)?;
+            act(&own, Action::Prefetchers { on, cpus }, reason)
+        },
+    );
+    let own = desk.clone();
+    engine.register_fn(
+        "set_frequency_mhz",
+        move |cpus: Array, mhz: i64, reason: &str| {
+            let most_hz = u64::from(count("a frequency", mhz)?) * 1_000_000;
+            let cpus = some_cpus(&cpus)?;
+            act(&own, Action::Frequency { cpus, most_hz }, reason)
+        },
+    );
+    let own = desk.clone();
+    engine.register_fn(
+        "set_duty_cycle",
+        move |cpus: Array, percent: i64, reason: &str| {
+            let (cpus, percent) = (some_cpus(&cpus)?, percent_of("a duty cycle", percent)?);
+            act(&own, Action::DutyCycle { cpus, percent }, reason)
+        },
+    );
+    let own = desk.clone();
+    engine.register_fn(
+        "set_cache",
+        move |program: Dynamic, from: i64, to: i64, reason: &str| {
+            let program = id(&program)?;
+            let from_percent = count("a part of a cache", from)?.min(100);
+            let to_percent = percent_of("a part of a cache", to)?;
+            let action = Action::Cache {
+                program,
+                from_percent,
+                to_percent,
+            };
+            act(&own, action, reason)
+        },
+    );
+    let own = desk.clone();
+    engine.register_fn(
+        "set_bandwidth",
+        move |program: Dynamic, percent: i64, reason: &str| {
+            let (program, percent) = (id(&program)?, percent_of("a bandwidth", percent)?);
+            act(&own, Action::Bandwidth { program, percent }, reason)
+        },
+    );
+}
+
+/// No CPUs would mean all: whoever has none in hand does not mean that.
+fn some_cpus(cpus: &[Dynamic]) -> Result<CpuSet, Failed> {
+    let cpus = cpu_set(cpus)?;
+    match cpus.is_empty() {
+        true => Err(failed("there is no CPU in the list")),
+        false => Ok(cpus),
+    }
+}
+
+fn percent_of(what: &str, percent: i64) -> Result<u32, Failed> {
+    match u32::try_from(percent) {
+        Ok(percent @ 1..=100) => Ok(percent),
+        _ => Err(failed(&format!(
+            "{what} is from 1 to 100 percent, not {percent}"
+        ))),
+    }
 }
 
 fn failed(what: &str) -> Failed {

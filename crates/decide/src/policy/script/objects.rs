@@ -2,6 +2,7 @@
 
 use super::data;
 use crate::cpus::CpuSet;
+use crate::reading::CpuHeat;
 use crate::status::{Claim, CpuPlace, Load, Placement, Program, ProgramId, Status};
 use rhai::{Array, Dynamic, Engine};
 use std::collections::BTreeMap;
@@ -80,6 +81,7 @@ fn machine_text(machine: &MachineView) -> String {
 
 pub(super) fn register(engine: &mut Engine) {
     machine(engine);
+    heat(engine);
     load(engine);
     claim(engine);
     program(engine);
@@ -130,12 +132,32 @@ fn groups(machine: &MachineView, part: impl Fn(&CpuPlace) -> u32) -> Array {
     groups.iter().map(|g| data::array(g).into()).collect()
 }
 
+/// What is known of the heat of CPUs; nothing of those without a sensor.
+fn heat(engine: &mut Engine) {
+    type Part = fn(&CpuHeat) -> Option<f64>;
+    let parts: [(&str, Part); 3] = [
+        ("temperature", |heat| Some(heat.celsius)),
+        ("slows_at", |heat| heat.slows_at),
+        ("stops_at", |heat| heat.stops_at),
+    ];
+    for (name, part) in parts {
+        engine.register_fn(name, move |machine: &mut MachineView, cpu: i64| {
+            let all = machine.0.heat.iter();
+            let of_cpu = all.filter(|heat| i64::from(heat.cpu) == cpu).find_map(part);
+            of_cpu.map_or(Dynamic::UNIT, Dynamic::from)
+        });
+    }
+}
+
 fn load(engine: &mut Engine) {
     engine
         .register_type_with_name::<LoadView>("Load")
         .register_get("busy", |l: &mut LoadView| l.0.busy)
         .register_get("others", |l: &mut LoadView| l.0.others)
         .register_get("idle", |l: &mut LoadView| l.0.idle)
+        .register_get("instructions", |l: &mut LoadView| {
+            l.0.instruction_rate.map_or(Dynamic::UNIT, Dynamic::from)
+        })
         .register_get("runnable", |l: &mut LoadView| {
             let runnable = l.0.on_allowed_cpus();
             runnable.map_or(Dynamic::UNIT, Dynamic::from)

@@ -2,6 +2,7 @@
 
 use super::{Report, ScriptPolicy};
 use crate::global::GlobalManager;
+use crate::policy::Policy;
 use crate::status::{Request, Status};
 use crate::world::{Entry, Input, Output};
 use std::sync::PoisonError;
@@ -26,7 +27,17 @@ pub struct Rehearsal {
 /// left out. Readings are as they were recorded, whatever the policy decides.
 pub fn rehearse(policy: ScriptPolicy, history: impl IntoIterator<Item = Entry>) -> Rehearsal {
     let report = policy.report();
-    let mut manager = GlobalManager::new(Box::new(policy));
+    let entries = played(Box::new(policy), history);
+    let report = report.lock().unwrap_or_else(PoisonError::into_inner);
+    Rehearsal {
+        entries,
+        report: report.clone(),
+    }
+}
+
+/// The same for any policy, of which nothing is reported.
+pub fn played(policy: Box<dyn Policy>, history: impl IntoIterator<Item = Entry>) -> Vec<Entry> {
+    let mut manager = GlobalManager::new(policy);
     let mut entries = Vec::new();
     for recorded in history {
         // Another policy's start is no event for this one.
@@ -51,11 +62,7 @@ pub fn rehearse(policy: ScriptPolicy, history: impl IntoIterator<Item = Entry>) 
             });
         }
     }
-    let report = report.lock().unwrap_or_else(PoisonError::into_inner);
-    Rehearsal {
-        entries,
-        report: report.clone(),
-    }
+    entries
 }
 
 fn answer(status: &Status, output: &Output) -> Option<Input> {

@@ -129,15 +129,7 @@ fn once(machine: &SimMachine, power: f64, way: Way, seed: u64) -> Result<f64> {
         }
     }
     scenario.entries.push(program);
-    // What runs on every system now and then.
-    let mut system = entry(
-        "system",
-        "name = \"system\"\n[[phase]]\n[[phase.group]]\nname = \"daemon\"\nthreads = 3\nrepeat = \"forever\"\n\
-         steps = [{ sleep_us = 90_000 }, { work_us = 300 }]\n",
-    )?;
-    system.managed = None;
-    system.background = true;
-    scenario.entries.push(system);
+    scenario.entries.push(super::system()?);
     let report = ran(&scenario)?;
     let program = report.programs.iter().find(|p| p.entry == "spec");
     Ok(program.map_or(f64::NAN, |p| p.wall_seconds))
