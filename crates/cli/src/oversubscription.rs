@@ -13,6 +13,10 @@ use corewise_local::tune::Tuned;
 use serde_json::json;
 use std::fmt::Write as _;
 
+/// From so many CPUs on, what the times and what the kernel's counters say of others differ. (A thread that shares its
+/// CPU gets less of it than it wants.)
+const DISAGREE: f64 = 0.6;
+
 /// What was found, and what is known of the conditions.
 pub(crate) struct Found {
     calibrated: Option<Calibrated>,
@@ -104,6 +108,10 @@ impl Found {
                 text,
                 "\nThe kernel's counters: others used {others:.2} CPUs meanwhile."
             );
+            let told = f64::from(detected.others);
+            if detected.artefact.is_some() && (told - others).abs() > DISAGREE {
+                text.push_str(" The two do not agree: something below does not hold.");
+            }
         }
         text
     }
