@@ -263,7 +263,7 @@ fn detector(
     for _ in 0..rounds {
         for busy in [0, others] {
             let b = (busy > 0).then(|| start_b(program, busy)).transpose()?;
-            let words = ["tune", "--detect-oversubscription", "--json", "--"];
+            let words = ["tune", "--detect-oversubscription", "--json"];
             let detect = corewise.job(&words, &a);
             let said = detect.output(Duration::from_secs(300))?.success(&detect)?;
             if let Some(b) = b {
