@@ -124,6 +124,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: simulated::oversubscription::run,
     },
     Experiment {
+        name: "sim-gangs",
+        about: "virtual machines that compile on simulated four cores: fair, coscheduled as in the paper, and our gangs",
+        run: simulated::gangs::run,
+    },
+    Experiment {
         name: "oversubscription",
         about: "a static and a dynamic program with ever more threads beside another, and whether that is detected",
         run: oversubscribed::run,

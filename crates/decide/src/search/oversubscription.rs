@@ -87,7 +87,7 @@ const GROWS: f64 = 0.3;
 
 /// With the thread after it, it must grow by less than this part of what it would where nothing can be gained by
 /// threads at all: then it is a step, and not a slope.
-const STEP: f64 = 0.65;
+const STEP: f64 = 0.75;
 
 /// The largest number of threads whose time [`detect`] looks at on `cpus` CPUs.
 pub fn most_threads(cpus: u32) -> u32 {
