@@ -5,6 +5,7 @@ use crate::output;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use corewise_decide::profile::Measure;
+use corewise_decide::search::StopReason;
 use corewise_decide::search::oversubscription::calibration::{Calibrated, calibrated};
 use corewise_launch::runtimes::Runtime;
 use corewise_launch::runtimes::schedule::dealt_out_while_running;
@@ -17,9 +18,14 @@ use std::fmt::Write as _;
 /// CPU gets less of it than it wants.)
 const DISAGREE: f64 = 0.6;
 
+/// Regions below this, in seconds, are short beside the scheduler's slices.
+const SHORT: f64 = 2e-3;
+
 /// What was found, and what is known of the conditions.
 pub(crate) struct Found {
     calibrated: Option<Calibrated>,
+    /// Why the calibration stopped.
+    stop: StopReason,
     /// Whether the program has an OpenMP runtime that is known.
     openmp: bool,
     /// The calls by which loops of its file are dealt out while they run; `None`: not known.
@@ -38,6 +44,7 @@ impl Found {
         others.sort_by(f64::total_cmp);
         Found {
             calibrated: calibrated(cpus, tuned.profiles()),
+            stop: tuned.choice.stop,
             openmp: runtimes.iter().any(|runtime| detected.has(*runtime)),
             // An interpreter's loops are in libraries, which are not looked at.
             dealt_out: (!detected.interpreter)
@@ -66,10 +73,15 @@ impl Found {
     /// For people.
     pub(crate) fn print(&self) -> Result<()> {
         let Some(found) = &self.calibrated else {
-            return output::print(
-                "Nothing is detected: the program's parallel regions are not counted here (that takes root, and an \
-                 OpenMP library), and it does not end within --run-limit.\n",
-            );
+            let why = match self.stop {
+                StopReason::Blind => {
+                    "the program's parallel regions are not counted here (that takes root, and an OpenMP library), \
+                     and it does not end within --run-limit"
+                        .to_owned()
+                }
+                stop => stop.to_string(),
+            };
+            return output::print(&format!("Nothing is detected: {why}.\n"));
         };
         output::print(&format!(
             "{}\n{}\n{}",
@@ -131,11 +143,16 @@ impl Found {
                 calls.join(", ")
             ),
         };
+        let shortest = found.seconds.iter().copied().fold(f64::INFINITY, f64::min);
         let pieces = match found.by {
             Measure::WholeRuns => {
-                "it is parallel most of the time: these are the times of whole runs"
+                "it is parallel most of the time: these are the times of whole runs".to_owned()
             }
-            _ => "a region lasts for some milliseconds to some tenths of a second",
+            _ if shortest < SHORT => format!(
+                "a region lasts for some milliseconds to some tenths of a second; THESE ARE SHORTER: {:.3} ms",
+                1e3 * shortest
+            ),
+            _ => "a region lasts for some milliseconds to some tenths of a second".to_owned(),
         };
         format!(
             "This holds if\n- {schedule};\n- {pieces};\n- the load was the same all the time, and of fewer threads than \

@@ -2,13 +2,9 @@
 #include <omp.h>
 #include <stdio.h>
 
-#ifndef REGIONS
-#define REGIONS 20000
-#endif
-
 int main(void) {
     double sum = 0;
-    for (int region = 0; region < REGIONS; region++) {
+    for (int region = 0; region < 20000; region++) {
 #pragma omp parallel for reduction(+ : sum) schedule(static)
         for (int i = 1; i < 40000; i++) sum += 1.0 / (i + region);
     }

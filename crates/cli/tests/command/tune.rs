@@ -305,10 +305,20 @@ fn a_calibration_says_whether_others_are_at_work_and_from_which_times() {
     if !sandbox_or_skip() {
         return;
     }
-    let program = compile("openmp", &["-fopenmp", "-DREGIONS=2000"]);
+    // Its regions cannot be counted, so that it is run to its end.
+    let program = compile("made", &["-pthread", "-DROUNDS=300000000L"]);
     let program = program.to_str().unwrap();
     let place = Place::new();
-    let found = place.corewise(&["tune", "--detect-oversubscription", "--json", "--", program]);
+    let words = [
+        "tune",
+        "--detect-oversubscription",
+        "--json",
+        "--",
+        program,
+        "work",
+        "{threads}",
+    ];
+    let found = place.corewise(&words);
     let object = json(&found);
     assert_eq!(object["algorithm"], "oversubscription");
     let said = &object["oversubscription"];
@@ -321,7 +331,10 @@ fn a_calibration_says_whether_others_are_at_work_and_from_which_times() {
         "{said:#}"
     );
     assert_eq!(said["threads"], object["chosen"]);
-    assert_eq!(said["openmp"], true);
+    assert_eq!(
+        (&said["by"], &said["openmp"]),
+        (&"whole-runs".into(), &false.into())
+    );
     assert_eq!(said["dealt_out_while_running"], serde_json::json!([]));
     // It is no advice for running the program, and none is remembered.
     let history = place.corewise(&["history", "--json"]);
@@ -345,4 +358,22 @@ fn a_calibration_is_no_search_and_takes_none_of_its_options() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn where_a_calibration_finds_nothing_it_says_why() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let words = [
+        "tune",
+        "--detect-oversubscription",
+        "--",
+        made_path(),
+        "serial",
+        "{threads}",
+    ];
+    let output = Place::new().corewise(&words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("never has two threads at work"), "{text}");
 }

@@ -33,18 +33,20 @@ pub struct Calibrated {
     pub detected: Detected,
 }
 
-/// Makes times of the profiles of a calibration, and looks for the artefact in them. `None` where neither regions nor
-/// whole runs were seen, or nothing with one thread.
+/// Makes times of the profiles of a calibration, in their order, and looks for the artefact in them. `None` where
+/// neither regions nor whole runs were seen, or nothing with one thread.
 pub fn calibrated<'a>(
     cpus: u32,
-    profiles: impl IntoIterator<Item = &'a Profile> + Clone,
+    profiles: impl IntoIterator<Item = &'a Profile, IntoIter: Clone>,
 ) -> Option<Calibrated> {
+    // The first one has shown what there is to measure.
+    let profiles = profiles.into_iter().skip(1);
     let by = Measure::common(profiles.clone());
     if by == Measure::UsefulCpus {
         return None;
     }
     let time = |threads: u32| {
-        let of = profiles.clone().into_iter();
+        let of = profiles.clone();
         let of = of.filter(|profile| profile.setting.threads == threads);
         let mut speeds: Vec<f64> = of.map(|profile| by.speed(profile)).collect();
         speeds.sort_by(f64::total_cmp);
@@ -122,6 +124,7 @@ impl Calibration {
         let regions = first.regions.filter(|count| *count > 0);
         let regions = regions.filter(|_| first.whole_run_ns.is_none());
         self.window_ns = regions.map(|count| (REGIONS * first.window_ns / count).max(WINDOW_NS));
+        self.seen.push(first);
         let round = |round: u32| -> Box<dyn Iterator<Item = u32>> {
             match round % 2 {
                 0 => Box::new(1..=self.most),
