@@ -12,6 +12,7 @@ mod machine;
 mod manage;
 mod options;
 mod output;
+mod oversubscription;
 mod policy;
 mod profile;
 mod report;

@@ -2,10 +2,12 @@
 
 use crate::options::SearchArgs;
 use crate::output::{self, ProbeLines};
+use crate::oversubscription::Found;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use corewise_local::advise::{Advisor, Source};
+use corewise_local::request::Algorithm;
 use corewise_local::tune::Tuned;
 use serde_json::json;
 use std::process::ExitCode;
@@ -15,6 +17,14 @@ use std::process::ExitCode;
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     search: SearchArgs,
+
+    /// Instead of looking for a fast number: find out from the times of an OpenMP program with static schedules, with
+    /// 1, 2, 3 ... threads, how many threads of others are busy
+    #[arg(
+        long,
+        conflicts_with_all = ["algorithm", "objective", "min_threads", "max_threads", "report"]
+    )]
+    detect_oversubscription: bool,
 
     /// Print one JSON object
     #[arg(long)]
@@ -26,15 +36,28 @@ pub(crate) struct TuneArgs {
 }
 
 pub(crate) fn run(args: TuneArgs) -> Result<ExitCode> {
-    let mut advisor = Advisor::prepare(args.search.request()?)?;
+    let mut request = args.search.request()?;
+    if args.detect_oversubscription {
+        request.algorithm = Algorithm::Calibration;
+    }
+    let mut advisor = Advisor::prepare(request)?;
     let mut lines = ProbeLines::new();
     let advice = advisor.tune(&mut lines)?;
     lines.finish();
     let Source::Tuned(tuned) = &advice.source else {
         anyhow::bail!("tuning gave something other than a search's result");
     };
+    let others = args
+        .detect_oversubscription
+        .then(|| Found::of(tuned, &advisor));
     if args.json {
-        output::print(&format!("{}\n", to_json(tuned, &advisor)?))?;
+        let mut object = to_json(tuned, &advisor)?;
+        if let Some(others) = &others {
+            object["oversubscription"] = others.to_json();
+        }
+        output::print(&format!("{object}\n"))?;
+    } else if let Some(others) = &others {
+        others.print()?;
     } else {
         print(tuned, &advisor)?;
     }

@@ -13,7 +13,7 @@
 //! ring, sets that fit side by side share a *slot* (`pack`). What fits all at once takes no turns, and costs
 //! nothing.
 //!
-//! - `demand`: how many CPUs a set uses while it runs.
+//! - `awake`: whether a set needs turns at all; `demand`: how many CPUs a set uses while it runs.
 //! - `place`: where relocatable sets go.
 //! - `ring`: the rings; `pack`: their slots; `timing`: slices, periods and windows.
 //! - `nested`: sets within sets; `within`: turns within a turn.
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+mod awake;
 mod demand;
 mod entry;
 mod mask;
@@ -34,6 +35,7 @@ mod ring;
 mod timing;
 mod within;
 
+pub use awake::Awake;
 pub use corewise_abi::message::{MOST_WEIGHT, USUAL_WEIGHT};
 pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 pub use demand::{Demand, Seen};

@@ -6,7 +6,8 @@
 //!
 //! - [`bounds`]: the default: asks of each setting how fast it could be at best, and tries only those
 //!   that could still win.
-//! - [`oversubscription`]: whether others are at work, from a static program's times alone.
+//! - [`oversubscription`]: whether others are at work, from a static program's times alone, and the phase of
+//!   calibration that takes these times.
 //! - [`reinforcer`]: Thread Reinforcer's Fig. 8.
 //! - [`unprobed`]: rules for programs that cannot be probed.
 //! - [`host`]: the loop that has the probes made.
@@ -198,6 +199,8 @@ pub enum StopReason {
     MigrRate,
     /// Thread Reinforcer: the largest number was reached.
     Tmax,
+    /// With one thread more, two would share a CPU.
+    Oversubscribed,
 }
 
 impl std::fmt::Display for StopReason {
@@ -216,6 +219,7 @@ impl std::fmt::Display for StopReason {
             StopReason::VcxRate => "locks are contended and switches grew sharply (VCX_RATE)",
             StopReason::MigrRate => "locks are contended and migrations grew sharply (MIGR_RATE)",
             StopReason::Tmax => "the largest number of threads was reached",
+            StopReason::Oversubscribed => "with one thread more, two share a CPU",
         })
     }
 }

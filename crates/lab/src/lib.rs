@@ -23,6 +23,7 @@ pub mod busy_neighbour;
 pub mod catalogue_check;
 pub mod defer;
 pub mod manage;
+pub mod oversubscribed;
 pub mod probes_harmless;
 pub mod readings;
 pub mod simulated;
@@ -126,6 +127,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "sim-oversubscription",
         about: "where a static program's time rises beside busy threads on simulated eight CPUs, and what is detected",
         run: simulated::oversubscription::run,
+    },
+    Experiment {
+        name: "sim-gangs",
+        about: "virtual machines that compile on simulated four cores: fair, coscheduled as in the paper, and our gangs",
+        run: simulated::gangs::run,
+    },
+    Experiment {
+        name: "oversubscription",
+        about: "a static and a dynamic program with ever more threads beside another, and whether that is detected",
+        run: oversubscribed::run,
     },
     Experiment {
         name: "adapters-cost",

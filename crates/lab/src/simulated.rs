@@ -1,5 +1,6 @@
 //! The experiments about the simulated world.
 
+pub mod gangs;
 pub mod neighbour;
 pub mod oversubscription;
 pub mod policy;

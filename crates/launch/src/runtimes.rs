@@ -26,6 +26,7 @@
 mod apply;
 mod elf;
 mod libraries;
+pub mod schedule;
 mod script;
 pub mod table;
 #[cfg(test)]

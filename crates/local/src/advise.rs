@@ -10,7 +10,7 @@ use crate::history::Record;
 use crate::live::{self, FoundRegion};
 use crate::memory::{Memory, stop_from};
 use crate::probing::{ProbeError, Prober, confine};
-use crate::request::Request;
+use crate::request::{Algorithm, Request};
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
 use corewise_decide::search::{Choice, Objective, Space};
@@ -268,7 +268,10 @@ impl Advisor {
             return Err(error.into());
         }
         let tuned = tuned?;
-        self.memory.remember(&tuned);
+        // What is free while others are at work is no answer to what is fast.
+        if self.request.algorithm != Algorithm::Calibration {
+            self.memory.remember(&tuned);
+        }
         Ok(Advice {
             choice: tuned.choice.clone(),
             source: Source::Tuned(Box::new(tuned)),

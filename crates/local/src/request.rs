@@ -3,6 +3,7 @@
 use crate::probing::most_threads;
 use crate::tune::Limits;
 use corewise_decide::search::bounds::BoundSearch;
+use corewise_decide::search::oversubscription::calibration::{self, Calibration};
 use corewise_decide::search::reinforcer::{ThreadReinforcer, Thresholds, range_for_cpus};
 use corewise_decide::search::sweep::Sweep;
 use corewise_decide::search::unprobed::{self, Past};
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 /// The part of the search's time that is for windows; the rest is for making and ending probes.
 const WINDOWS_PART: f64 = 0.7;
-/// How often a sweep runs each setting.
+/// How often a sweep runs each setting, and a calibration each number.
 const SWEEP_ROUNDS: u32 = 3;
+const CALIBRATION_ROUNDS: u32 = 3;
 
 /// Which search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum Algorithm {
     ThreadReinforcer,
     /// [`Sweep`].
     Sweep,
+    /// [`Calibration`]: not for a fast number, but for whether others are at work.
+    Calibration,
 }
 
 impl Algorithm {
@@ -37,6 +41,7 @@ impl Algorithm {
             Algorithm::Bounds => "bounds",
             Algorithm::ThreadReinforcer => "thread-reinforcer",
             Algorithm::Sweep => "sweep",
+            Algorithm::Calibration => calibration::NAME,
         }
     }
 }
@@ -124,6 +129,10 @@ impl Request {
             Algorithm::Sweep => {
                 let limit_ns = nanoseconds(self.limits.whole_run);
                 Box::new(Sweep::new(space, SWEEP_ROUNDS, limit_ns))
+            }
+            Algorithm::Calibration => {
+                let limit_ns = nanoseconds(self.limits.whole_run);
+                Box::new(Calibration::new(space, CALIBRATION_ROUNDS, limit_ns))
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::kernel::{Event, Kernel};
 use crate::machine::SimMachine;
 use crate::program::{Notice, ProgramNumber, ProgramSpec, Programs, Start, WaitPolicy};
 use corewise_decide::cpus::CpuSet;
-use corewise_decide::reading::{ProgramReading, ThreadReading};
+
 use corewise_decide::search::host::Prober;
 use corewise_decide::setting;
 use corewise_decide::watch::{Watch, WatchPlan, WatchStep, Watched};
@@ -68,7 +68,8 @@ impl Prober for SimProber {
             if let Some(wall_ns) = ended {
                 return Ok(watch.on_end(wall_ns, wall_ns));
             }
-            step = watch.on_reading(probe.read(), probe.kernel.reading());
+            let reading = probe.programs.reading(&probe.kernel, probe.number);
+            step = watch.on_reading(reading, probe.kernel.reading());
         }
     }
 
@@ -131,36 +132,6 @@ impl Probe {
             }
         }
         Ok(None)
-    }
-
-    fn read(&self) -> ProgramReading {
-        let (mut threads, mut ended) = (Vec::new(), ThreadReading::default());
-        for thread in self.programs.threads(self.number) {
-            let used = self.kernel.thread(thread);
-            let reading = ThreadReading {
-                pid: 1,
-                tid: i32::try_from(thread.0).unwrap_or(i32::MAX),
-                run_ns: used.run_ns,
-                cpu_wait_ns: used.wait_ns,
-                user_ns: None,
-                system_ns: None,
-                voluntary_switches: Some(used.voluntary),
-                involuntary_switches: Some(used.involuntary),
-                migrations: Some(used.migrations),
-                lock_ns: Some(used.lock_ns),
-                spin_ns: Some(used.spin_ns),
-            };
-            match used.state {
-                Some(crate::kernel::ThreadState::Exited) | None => ended.add(&reading),
-                Some(_) => threads.push(reading),
-            }
-        }
-        ProgramReading {
-            time_ns: self.kernel.now(),
-            threads,
-            ended,
-            regions: None,
-        }
     }
 }
 

@@ -40,8 +40,9 @@ pub use spec::ProgramSpec;
 pub use stuck::{Stuck, Waits};
 pub use wait::{Repeat, StageThreads, WaitPolicy};
 
-use crate::kernel::{Event, GroupId, Kernel, ProcessId, ThreadCounters, ThreadId};
+use crate::kernel::{Event, GroupId, Kernel, ProcessId, ThreadCounters, ThreadId, ThreadState};
 use corewise_decide::cpus::CpuSet;
+use corewise_decide::reading::{ProgramReading, ThreadReading};
 use execution::Program;
 use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
@@ -203,6 +204,37 @@ impl Programs {
     pub fn threads(&self, p: ProgramNumber) -> Vec<ThreadId> {
         self.get(p)
             .map_or_else(Vec::new, |program| program.tasks.all().collect())
+    }
+
+    /// What Linux would say of it and its threads at this moment. Costs a step for each thread that it has had.
+    pub fn reading(&self, kernel: &Kernel, p: ProgramNumber) -> ProgramReading {
+        let (mut threads, mut ended) = (Vec::new(), ThreadReading::default());
+        for thread in self.threads(p) {
+            let used = kernel.thread(thread);
+            let reading = ThreadReading {
+                pid: i32::try_from(p.0).unwrap_or(i32::MAX),
+                tid: i32::try_from(thread.0).unwrap_or(i32::MAX),
+                run_ns: used.run_ns,
+                cpu_wait_ns: used.wait_ns,
+                user_ns: None,
+                system_ns: None,
+                voluntary_switches: Some(used.voluntary),
+                involuntary_switches: Some(used.involuntary),
+                migrations: Some(used.migrations),
+                lock_ns: Some(used.lock_ns),
+                spin_ns: Some(used.spin_ns),
+            };
+            match used.state {
+                Some(ThreadState::Exited) | None => ended.add(&reading),
+                Some(_) => threads.push(reading),
+            }
+        }
+        ProgramReading {
+            time_ns: kernel.now(),
+            threads,
+            ended,
+            regions: None,
+        }
     }
 
     /// What a thread is in its program, for people: `main`, `worker 3`. `None`: it is of no program.

@@ -11,6 +11,7 @@
 //! | /proc, PSI, clocks of processes | `readings`, from the kernel's exact counters |
 //! | control groups, freezing, slices | the modelled kernel's |
 //! | a host that keeps its program's turn | `turns`: at each edge, [`Scenario::switch_ns`] late |
+//! | what such a host says of its program's waiting | `waits`: of those that say that they are gangs |
 //!
 //! The manager itself costs nothing here (on Linux it takes about 1 % of a CPU with 64 busy threads), and
 //! nobody dies or lies.
@@ -22,6 +23,7 @@ mod outcome;
 mod readings;
 mod start;
 mod turns;
+mod waits;
 
 pub use outcome::{ClaimStep, Outcome, Reason};
 
@@ -40,6 +42,7 @@ use outcome::Record;
 use start::Starter;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use waits::Waiting;
 
 /// So many events without time passing mean that a program goes round without doing anything.
 const MOST_AT_ONCE: u64 = 20_000_000;
@@ -99,6 +102,8 @@ pub struct SimWorld<'a> {
     started: Vec<Started>,
     /// Managed programs that have not ended.
     managed: BTreeMap<ProgramId, Local>,
+    /// How those of them wait that are gangs.
+    waiting: Waiting,
     /// What happens at the kernel's timers that are ours.
     due: BTreeMap<u64, Due>,
     next_token: u64,
@@ -133,6 +138,8 @@ enum Due {
     Turn(ProgramId, u64),
     /// A local manager looks at its program's threads.
     Look(ProgramId),
+    /// Local managers look at how gangs' threads wait.
+    Waits,
     /// A local manager answers.
     Answer(ProgramId, u32, Request),
 }
@@ -157,6 +164,7 @@ impl<'a> SimWorld<'a> {
             starter,
             started: Vec::new(),
             managed: BTreeMap::new(),
+            waiting: Waiting::default(),
             due: BTreeMap::new(),
             next_token: 0,
             inputs: Vec::new(),
@@ -242,6 +250,7 @@ impl<'a> SimWorld<'a> {
             Due::Claim(program) => self.follow_claim(program),
             Due::Turn(program, step) => self.keep_turn(program, step),
             Due::Look(program) => self.look(program),
+            Due::Waits => self.look_at_waits(),
             Due::Answer(program, request, what) => self.answer(program, request, what),
         }
     }

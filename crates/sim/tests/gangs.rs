@@ -149,3 +149,36 @@ fn a_busy_neighbour_does_not_make_gangs_run_side_by_side() {
     // Each is told its turn once, and that it has none when the other has ended.
     assert_eq!(told.iter().flatten().count(), 2, "{told:?}");
 }
+
+#[test]
+fn a_gang_whose_threads_sleep_while_they_wait_is_left_to_the_scheduler() {
+    let text = spinners("flat:2", "observe", 2, 2, "gang = true", "");
+    let asleep = text.replace("wait = \"spin\"", "wait = \"block\"");
+    let (_, entries) = seconds(&asleep.replace("imbalance = 0.1", "imbalance = 0.8"));
+    assert_eq!(turns(&entries), []);
+    let said = entries.iter().filter_map(|entry| match &entry.input {
+        Input::Waits { waits, .. } => Some(waits.awake),
+        _ => None,
+    });
+    assert!(said.clone().count() >= 2 && said.clone().all(|awake| awake < 2));
+    // Beside one that needs its turns it has turns, too.
+    let one = |text: &str, name: &str| {
+        let text = text
+            .replace("count = 2", "count = 1")
+            .replace("spinner", name);
+        text[text.find("[[program]]").unwrap()..].to_owned()
+    };
+    let head = &text[..text.find("[[program]]").unwrap()];
+    let (_, entries) = seconds(&[head, &one(&text, "spinner"), &one(&asleep, "sleeper")].concat());
+    assert!(turns(&entries).iter().flatten().count() >= 2);
+}
+
+#[test]
+fn gangs_at_a_standstill_are_seen_to_be() {
+    let text = "machine = \"flat:2\"\npolicy = \"observe\"\n[[program]]\nname = \"stuck\"\ncount = 2\nthreads = 2\n\
+                gang = true\nfile = \"../../../experiments/programs/deadlock.toml\"\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gangs.toml");
+    let read = |path: &Path| std::fs::read_to_string(path);
+    let scenario = corewise_sim::scenario::Scenario::from_toml(text, &path, &read).unwrap();
+    assert_eq!(run(&scenario).0.report.ended, Ended::Deadlock);
+}

@@ -14,7 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static const long TOTAL = 1500000000L;
+#ifndef ROUNDS
+#define ROUNDS 1500000000L
+#endif
+
+static const long TOTAL = ROUNDS;
 static atomic_int finished;
 static volatile unsigned long sink;
 

@@ -1,5 +1,5 @@
 //! `corewise tune` on a program made for it.
-use crate::common::{Place, json, made, openmp, sandbox_or_skip, stderr};
+use crate::common::{Place, compile, json, made, openmp, sandbox_or_skip, stderr};
 
 fn made_path() -> &'static str {
     made().to_str().unwrap()
@@ -298,4 +298,82 @@ fn without_a_sandbox_tune_refuses_and_run_goes_by_rule() {
 
     let ran = in_a_container(&["run", "--", made_path(), "work", "{threads}"]);
     assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+}
+
+#[test]
+fn a_calibration_says_whether_others_are_at_work_and_from_which_times() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    // Its regions cannot be counted, so that it is run to its end.
+    let program = compile("made", &["-pthread", "-DROUNDS=300000000L"]);
+    let program = program.to_str().unwrap();
+    let place = Place::new();
+    let words = [
+        "tune",
+        "--detect-oversubscription",
+        "--json",
+        "--",
+        program,
+        "work",
+        "{threads}",
+    ];
+    let found = place.corewise(&words);
+    let object = json(&found);
+    assert_eq!(object["algorithm"], "oversubscription");
+    let said = &object["oversubscription"];
+    // What it finds depends on what else runs here; not that it took a time with each number.
+    let cpus = object["effective_cpus"].as_f64().unwrap().ceil() as usize;
+    let seconds = said["seconds"].as_array().unwrap();
+    assert_eq!(seconds.len(), cpus + 2, "{said:#}");
+    assert!(
+        seconds.iter().all(|s| s.as_f64().unwrap() > 0.0),
+        "{said:#}"
+    );
+    assert_eq!(said["threads"], object["chosen"]);
+    assert_eq!(
+        (&said["by"], &said["openmp"]),
+        (&"whole-runs".into(), &false.into())
+    );
+    assert_eq!(said["dealt_out_while_running"], serde_json::json!([]));
+    // It is no advice for running the program, and none is remembered.
+    let history = place.corewise(&["history", "--json"]);
+    assert!(!String::from_utf8_lossy(&history.stdout).contains("oversubscription"));
+}
+
+#[test]
+fn a_calibration_is_no_search_and_takes_none_of_its_options() {
+    let both = [
+        "tune",
+        "--detect-oversubscription",
+        "--algorithm",
+        "sweep",
+        "--",
+        "true",
+    ];
+    let output = Place::new().corewise(&both);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("--algorithm"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn where_a_calibration_finds_nothing_it_says_why() {
+    if !sandbox_or_skip() {
+        return;
+    }
+    let words = [
+        "tune",
+        "--detect-oversubscription",
+        "--",
+        made_path(),
+        "serial",
+        "{threads}",
+    ];
+    let output = Place::new().corewise(&words);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("never has two threads at work"), "{text}");
 }

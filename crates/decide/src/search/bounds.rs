@@ -34,6 +34,9 @@ pub const MARGIN: f64 = 0.03;
 /// A fitted curve may be wrong by this much before a setting is ruled out because of it.
 const FIT_TOLERANCE: f64 = 1.10;
 
+/// Up to so many CPUs all steps are small, and few windows find the way.
+const SMALL_MACHINE: f64 = 4.0;
+
 /// A program whose critical threads are blocked on locks for this part of their time gains nothing
 /// from more threads.
 const CONTENDED: f64 = 0.3;
@@ -64,6 +67,11 @@ const PASSIVE_ALONE_DISCOUNT: f64 = 0.85;
 /// Fewer threads are preferred when they are slower by no more than this.
 const FEWER_THREADS: f64 = 0.98;
 
+/// Under contended locks, part of what looks useful is moving the lock from one cache to another and waking whoever
+/// waits for it: the more threads, the more of it. There fewer are preferred up to this. On small machines one thread
+/// less is a large part of all, and is not given away for that.
+const FEWER_UNDER_LOCKS: f64 = 0.93;
+
 /// The confidence that "nothing is more than 5 % faster" asks about, as a ratio.
 const CLOSE_ENOUGH: f64 = 1.05;
 
@@ -92,7 +100,7 @@ impl BoundSearch {
         // Four windows find the way on small machines, larger ones have more to tell apart. Beside
         // neighbours three do, and should be long.
         let windows = match space.cpus {
-            cpus if cpus > 4.0 => 6,
+            cpus if cpus > SMALL_MACHINE => 6,
             _ if space.others >= 2.0 * NEIGHBOUR_MIN => 3,
             _ => 4,
         };
@@ -328,14 +336,18 @@ impl BoundSearch {
 
     /// The profile of the most worth; among those nearly as good the one with the fewest threads.
     fn best(&self, measure: Measure) -> Option<&Profile> {
-        let most = self
-            .seen
-            .iter()
-            .map(|p| self.worth(p, measure))
-            .max_by(f64::total_cmp)?;
+        let by_worth =
+            |a: &&Profile, b: &&Profile| self.worth(a, measure).total_cmp(&self.worth(b, measure));
+        let first = self.seen.iter().max_by(by_worth)?;
+        let flattered = measure == Measure::UsefulCpus && first.lock > CONTENDED;
+        let nearly = match flattered && self.space.cpus > SMALL_MACHINE {
+            true => FEWER_UNDER_LOCKS,
+            false => FEWER_THREADS,
+        };
+        let most = self.worth(first, measure);
         self.seen
             .iter()
-            .filter(|p| self.worth(p, measure) >= FEWER_THREADS * most)
+            .filter(|p| self.worth(p, measure) >= nearly * most)
             .min_by(|a, b| {
                 let worth = |p| self.worth(p, measure);
                 let fewer = a.setting.threads.cmp(&b.setting.threads);

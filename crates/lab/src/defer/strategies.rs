@@ -23,9 +23,9 @@ const MANNERS: [(&str, Manner); 5] = [
 ];
 const ADAPTIVE: usize = 4;
 /// How long each measurement of the capacity takes.
-const CAPACITY: Duration = Duration::from_millis(60);
+pub(super) const CAPACITY: Duration = Duration::from_millis(60);
 /// Runs between two of them.
-const BETWEEN: usize = 8;
+pub(super) const BETWEEN: usize = 8;
 /// Programs that show what happens over time.
 const OVER_TIME: [&str; 2] = ["lua", "pbzip2"];
 const SAMPLES: Duration = Duration::from_millis(20);

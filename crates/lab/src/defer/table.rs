@@ -5,7 +5,9 @@ use anyhow::Result;
 use corewise_analyses::region::{Manner, Wanted};
 
 use crate::defer::programs::{manner, these};
+use crate::defer::strategies::{BETWEEN, CAPACITY};
 use crate::experiment::{Bar, Context, Report, Table, number};
+use crate::load::capacity;
 use crate::stats::{geometric_mean, interleaved, median, paired_ratio};
 
 const BUFFERS: [u32; 7] = [32, 128, 512, 1024, 8192, 16384, 32768];
@@ -42,12 +44,18 @@ pub fn run(context: &Context) -> Result<Report> {
     let count = cells.len() * programs.len();
     let mut seconds = vec![Vec::new(); count];
     let mut bytes = vec![Vec::new(); cells.len()];
-    for (_, cell) in interleaved(0..count, context.rounds(5, 1), 9) {
+    let mut capacities = Vec::new();
+    let order = interleaved(0..count, context.rounds(5, 1), 9);
+    for (index, (_, cell)) in order.into_iter().enumerate() {
+        if index % BETWEEN == 0 {
+            capacities.push(capacity(CAPACITY)?);
+        }
         let wanted = cells[cell % cells.len()];
         let sample = programs[cell / cells.len()].profiled(&hooks, wanted)?;
         bytes[cell % cells.len()].push(sample.most_bytes() as f64 / 1e6);
         seconds[cell].push(sample.seconds);
     }
+    report.figure("capacity", median(&capacities));
     let speedup = |cell: usize| {
         let each = (0..programs.len()).map(|program| {
             let of = |cell: usize| &seconds[program * cells.len() + cell];

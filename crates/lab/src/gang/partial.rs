@@ -8,7 +8,7 @@
 //! has ended, which is never shorter than the paper's mean.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use corewise_decide::gang::{Turn, ran_ns};
@@ -26,21 +26,34 @@ use crate::measure::Job;
 use crate::stats::median;
 
 /// CPUs of the simulated machine.
-const CPUS: u32 = 4;
+pub(crate) const CPUS: u32 = 4;
 
 /// Some four seconds.
 const HALF_BUSY_ROUNDS: u64 = 700_000;
 
 /// A row of the paper's table.
-struct Setup {
-    number: u32,
+pub(crate) struct Setup {
+    pub(crate) number: u32,
     /// Busy threads of each set.
-    busy: u32,
+    pub(crate) busy: u32,
     /// The paper's relative performance, in percent: its coscheduling, ESXi, and without coscheduling.
-    paper: [f64; 3],
+    pub(crate) paper: [f64; 3],
 }
 
-const SETUPS: [Setup; 3] = [
+impl Setup {
+    /// Its scenario's file.
+    pub(crate) fn path(&self, root: &Path) -> PathBuf {
+        let name = format!("experiments/scenarios/gang-setup-{}.toml", self.number);
+        root.join(name)
+    }
+
+    /// How many sets have a CPU for each busy thread, side by side.
+    pub(crate) fn side_by_side(&self) -> u32 {
+        CPUS / self.busy
+    }
+}
+
+pub(crate) const SETUPS: [Setup; 3] = [
     Setup {
         number: 1,
         busy: 4,
@@ -60,7 +73,7 @@ const SETUPS: [Setup; 3] = [
 
 /// How the sets of a setup are run.
 #[derive(Clone, Copy)]
-enum Kind {
+pub(crate) enum Kind {
     /// As gangs.
     Gangs,
     /// As gangs that keep the CPUs idle that they do not use: the paper's way.
@@ -75,7 +88,9 @@ enum Kind {
 type Told = (u64, ProgramId, Option<Turn>);
 
 /// What came of a run.
-struct Ran {
+pub(crate) struct Ran {
+    /// Until each ended.
+    pub(crate) times: Vec<f64>,
     /// Until the last one ended.
     seconds: f64,
     /// How much the time that sets were let run in a second differs among them, at most, as a part of the mean;
@@ -110,8 +125,7 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let rounds = context.rounds(5, 1);
     for setup in &SETUPS {
-        let name = format!("experiments/scenarios/gang-setup-{}.toml", setup.number);
-        let path = context.root.join(name);
+        let path = setup.path(&context.root);
         let [gangs, kept, plain] = [Kind::Gangs, Kind::KeepIdle, Kind::Plain]
             .map(|kind| relative(&path, setup, kind, rounds));
         let (gangs, kept, plain) = (gangs?, kept?, plain?);
@@ -190,8 +204,7 @@ fn relative(path: &Path, setup: &Setup, kind: Kind, rounds: u32) -> Result<(f64,
         let alone = once(&scenario)?.seconds;
         let many = self::scenario(path, kind, seed)?;
         let copies: u32 = many.entries.iter().map(|entry| entry.count).sum();
-        let side_by_side = CPUS / setup.busy;
-        let ideal = alone * f64::from(copies.div_ceil(side_by_side));
+        let ideal = alone * f64::from(copies.div_ceil(setup.side_by_side()));
         let ran = once(&many)?;
         percents.push(100.0 * ideal / ran.seconds);
         uneven.push(ran.uneven);
@@ -200,7 +213,7 @@ fn relative(path: &Path, setup: &Setup, kind: Kind, rounds: u32) -> Result<(f64,
     Ok((median(&percents), median(&uneven), median(&longest)))
 }
 
-fn scenario(path: &Path, kind: Kind, seed: u32) -> Result<Scenario> {
+pub(crate) fn scenario(path: &Path, kind: Kind, seed: u32) -> Result<Scenario> {
     let mut scenario = Scenario::load(path)?;
     scenario.seed = u64::from(seed);
     for entry in &mut scenario.entries {
@@ -221,7 +234,7 @@ fn scenario(path: &Path, kind: Kind, seed: u32) -> Result<Scenario> {
     Ok(scenario)
 }
 
-fn once(scenario: &Scenario) -> Result<Ran> {
+pub(crate) fn once(scenario: &Scenario) -> Result<Ran> {
     let mut turns: Vec<Told> = Vec::new();
     let journal = |entry: &Entry| {
         for output in &entry.outputs {
@@ -242,13 +255,15 @@ fn once(scenario: &Scenario) -> Result<Ran> {
         scenario.name,
         report.ended
     );
-    let ends = report.programs.iter().map(|program| program.wall_seconds);
-    let first_end = ends.clone().fold(f64::INFINITY, f64::min);
+    let times = report.programs.iter().map(|program| program.wall_seconds);
+    let times: Vec<f64> = times.collect();
+    let first_end = times.iter().copied().fold(f64::INFINITY, f64::min);
     let longest = turns
         .iter()
         .flat_map(|(_, _, turn)| turn.iter().flat_map(|turn| &turn.windows));
     let longest = longest.map(|window| window.end_ns - window.begin_ns).max();
     Ok(Ran {
+        times,
         seconds: report.wall_seconds,
         uneven: uneven(&turns, first_end),
         longest_window_ms: longest.unwrap_or(0) as f64 / 1e6,

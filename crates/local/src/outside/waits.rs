@@ -2,16 +2,15 @@
 //! of their time they spend in loops that wait. By that the manager knows whether turns are good for a gang, and
 //! which programs are gangs without having said so.
 //!
-//! `awake` counts threads. Loops are looked for, by samples, only while threads that hardly sleep wait for CPUs in a
+//! [`Awake`] counts threads. Loops are looked for, by samples, only while threads that hardly sleep wait for CPUs in a
 //! program whose number of threads cannot be changed; ever more seldom where there are none.
 
-mod awake;
 mod spinning;
 
 use super::turning::Turning;
-use awake::Awake;
 use corewise_abi::message::{ToManager, Waits, features};
 use corewise_abi::turn::Turn;
+use corewise_decide::gang::Awake;
 use corewise_decide::reading::ProgramReading;
 use spinning::Spinning;
 use std::time::{Duration, Instant};

@@ -294,6 +294,7 @@ impl SimWorld<'_> {
             }
             Action::Freeze { frozen, .. } => {
                 self.programs.freeze(&mut self.kernel, number, *frozen);
+                self.look_at_waits_soon();
             }
             Action::Slice { slice_ns, .. } => {
                 self.programs.set_slice(&mut self.kernel, number, *slice_ns);

@@ -150,6 +150,7 @@ impl SimWorld<'_> {
                 });
             }
             if entry.gang.is_some() {
+                self.watch_waits(id_of(number));
                 self.inputs.push(Input::Gang {
                     program: id_of(number),
                     gang: entry.gang.clone(),

@@ -14,6 +14,7 @@ impl SimWorld<'_> {
         local.turn = turn.cloned();
         local.turns += 1;
         let due = Due::Turn(program, local.turns);
+        self.look_at_waits_soon();
         self.soon(due);
     }
 

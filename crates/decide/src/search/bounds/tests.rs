@@ -458,3 +458,33 @@ fn the_normal_distribution_is_right_where_tables_say() {
         assert!((normal_cdf(z) - p).abs() < 1e-5, "{z}");
     }
 }
+
+/// Half of the time blocked on locks; a sixteenth more CPUs that look useful with twice the threads.
+fn contended(s: Setting) -> Profile {
+    let useful = 5.0 + f64::from(s.threads) / 48.0;
+    Profile {
+        lock: 0.5,
+        ..profile(s, useful + 1.0, 1.0, 24.0 - useful - 1.0, 0.0)
+    }
+}
+
+#[test]
+fn under_contended_locks_fewer_threads_are_preferred_although_more_look_a_little_more_useful() {
+    let (tried, choice) = run(Space::for_cpus(24.0), &contended);
+    assert!(tried.contains(&Setting::threads(12)), "{tried:?}");
+    assert_eq!(choice.setting, Setting::threads(12));
+    // Where locks are free, useful CPUs are what counts.
+    let free = |s: Setting| Profile {
+        lock: 0.0,
+        ..contended(s)
+    };
+    let (_, choice) = run(Space::for_cpus(24.0), &free);
+    assert!(choice.setting.threads > 12, "{choice:?}");
+    // A single thread of two is not given away for that.
+    let two = |s: Setting| Profile {
+        lock: 0.5,
+        ..profile(s, 0.94 + 0.06 * f64::from(s.threads), 0.0, 0.5, 0.0)
+    };
+    let (_, choice) = run(Space::for_cpus(2.0), &two);
+    assert_eq!(choice.setting.threads, 2);
+}

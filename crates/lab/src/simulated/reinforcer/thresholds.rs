@@ -5,7 +5,9 @@
 use corewise_decide::search::reinforcer::Thresholds;
 
 /// What a threshold is tried at, in its unit.
-const LOCK: [f64; 8] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5];
+const LOCK: [f64; 12] = [
+    0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
+];
 const LOCK_CHANGE: [f64; 8] = [0.02, 0.03, 0.05, 0.07, 0.1, 0.13, 0.17, 0.22];
 const VCX_RATE: [f64; 4] = [100.0, 300.0, 1_000.0, 3_000.0];
 const VCX_CHANGE: [f64; 8] = [50.0, 100.0, 200.0, 400.0, 800.0, 1_600.0, 3_200.0, 6_400.0];

@@ -1,8 +1,7 @@
-//! How many threads hardly sleep. Pure.
+//! How many of a program's threads hardly sleep: what whoever keeps its turns tells of it.
 
-use corewise_abi::turn::Turn;
-use corewise_decide::gang::ran_ns;
-use corewise_decide::reading::ProgramReading;
+use super::{Turn, ran_ns};
+use crate::reading::ProgramReading;
 use std::collections::HashMap;
 
 /// The shortest time that a program must have been let run for its threads to be judged, in nanoseconds; at first,
@@ -14,8 +13,8 @@ const FIRST_NS: u64 = 40_000_000;
 const HARDLY: f64 = 0.85;
 
 /// Threads that hardly sleep: they compute, or wait in loops.
-#[derive(Debug, Default)]
-pub(super) struct Awake {
+#[derive(Clone, Debug, Default)]
+pub struct Awake {
     turn: Option<Turn>,
     since_ns: Option<u64>,
     /// Run and wait time of each thread at that time.
@@ -28,13 +27,13 @@ pub(super) struct Awake {
 impl Awake {
     /// How many threads hardly sleep; `None`: it is not known yet. That there are two or more, or no longer, is
     /// believed when it was seen twice in a row.
-    pub(super) fn threads(&self) -> Option<u32> {
+    pub fn threads(&self) -> Option<u32> {
         self.known
     }
 
     /// Takes a reading in: `turn` is what the program had since the one before. If it has run for long enough since
     /// it was judged last: which part of the time that its threads did not sleep they waited for a CPU.
-    pub(super) fn read(&mut self, reading: &ProgramReading, turn: Option<&Turn>) -> Option<f64> {
+    pub fn read(&mut self, reading: &ProgramReading, turn: Option<&Turn>) -> Option<f64> {
         let Some(since_ns) = self.since_ns.filter(|_| self.turn.as_ref() == turn) else {
             self.begin(reading, turn);
             return None;
@@ -89,8 +88,8 @@ impl Awake {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corewise_abi::turn::Window;
-    use corewise_decide::reading::ThreadReading;
+    use crate::gang::Window;
+    use crate::reading::ThreadReading;
 
     const MS: u64 = 1_000_000;
 
