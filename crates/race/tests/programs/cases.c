@@ -80,7 +80,8 @@ static void *reads_last(void *a) { result += table[4095]; return a; }
 static void race_memset(void) { both(sets_all, reads_last); }
 
 static int taken[4096];
-static void *copies(void *a) { memcpy(taken, table, sizeof taken); return a; }
+static volatile size_t taken_bytes = sizeof taken;
+static void *copies(void *a) { memcpy(taken, table, taken_bytes); return a; }
 static void *writes_middle(void *a) { table[2000] = 5; return a; }
 static void race_memcpy(void) { both(copies, writes_middle); }
 
