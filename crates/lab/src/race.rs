@@ -63,16 +63,13 @@ fn raced(corewise: &Path, options: &[&str], job: &Job) -> Job {
     let corewise = corewise.to_string_lossy().into_owned();
     let words = [corewise, "race".to_owned(), "--quiet".to_owned()];
     let options = options.iter().map(|option| (*option).to_owned());
-    job.under(
-        words
-            .into_iter()
-            .chain(options)
-            .chain(["--".to_owned()]),
-    )
+    job.under(words.into_iter().chain(options).chain(["--".to_owned()]))
 }
 
 /// A job in which ThreadSanitizer, like ours, tells of races by its exit code alone.
 fn with_tsan(job: &Job) -> Job {
-    job.clone()
-        .with("TSAN_OPTIONS", format!("exitcode={FOUND}:log_path=/dev/null"))
+    job.clone().with(
+        "TSAN_OPTIONS",
+        format!("exitcode={FOUND}:log_path=/dev/null"),
+    )
 }

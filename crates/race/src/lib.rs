@@ -11,6 +11,7 @@
 //! - [`locks`], [`waits`], [`create`]: the C library's functions that order threads, interposed.
 //! - [`allocate`], [`memory`]: those that give, take, copy and set memory.
 //! - [`lives`]: memory that is freed and allocated again is not what it was.
+//! - [`versions`]: functions that have an old version which nobody means.
 //! - [`annotations`]: what programs and other runtimes say themselves.
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
 //!
@@ -39,6 +40,7 @@ mod memory;
 mod order;
 mod process;
 mod thread;
+mod versions;
 mod waits;
 
 /// Ours, beside the program's.

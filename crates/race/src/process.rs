@@ -9,6 +9,7 @@ use crate::lives;
 use crate::locks;
 use crate::order::Releases;
 use crate::thread::{Front, Thread};
+use crate::versions;
 use corewise_analyses::inside::{Lasting, Quiet, modules, word};
 use corewise_analyses::race::{AccessesBuffer, Counter, Deferred, Order, Reserve, Search};
 use corewise_analyses::region::{Entered, Manner, RACE_VARIABLE, Region};
@@ -97,6 +98,7 @@ impl Process {
 static BEGIN: extern "C" fn() = begin;
 
 extern "C" fn begin() {
+    versions::begin();
     let _ = begun();
 }
 

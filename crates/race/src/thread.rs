@@ -22,7 +22,7 @@ const DEEPEST: usize = 1 << 15;
 /// signal stacks): no call is taken for gone by them.
 const SAME_STACK: usize = 64 << 20;
 /// Granules of which it is known what was accessed in this segment. A power of two.
-const RECENT: usize = 1 << 12;
+const RECENT: usize = 1 << 17;
 /// Places in the code whose numbers are known. A power of two.
 const SITES: usize = 1 << 10;
 /// Granules that one record goes on for, at most.

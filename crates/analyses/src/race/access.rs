@@ -76,14 +76,23 @@ impl Access {
             && self.kind & other.kind & kind::ATOMIC == 0
     }
 
-    /// Whether they were of threads that held a common lock is not said here, only whether both are the
-    /// same in all but the bytes.
+    /// Whether both are of one thread and kind, and to one life of the memory.
     #[inline(always)]
     pub fn is_alike(&self, other: &Access) -> bool {
-        self.site == other.site
-            && self.thread == other.thread
-            && self.kind == other.kind
-            && self.life == other.life
+        self.thread == other.thread && self.kind == other.kind && self.life == other.life
+    }
+
+    /// Whether everything that races with the other races with this one, both being of one segment.
+    #[inline(always)]
+    pub fn stands_for(&self, other: &Access) -> bool {
+        let kinds = match self.kind {
+            k if k & kind::FREE != 0 => other.kind & kind::FREE != 0,
+            kind::WRITE => other.kind & kind::FREE == 0,
+            0 => other.kind & kind::WRITE == 0,
+            k if k & kind::WRITE != 0 => other.kind & kind::ATOMIC != 0,
+            _ => other.kind == self.kind,
+        };
+        kinds && self.life == other.life && other.mask & !self.mask == 0
     }
 }
 

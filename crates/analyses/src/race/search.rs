@@ -121,6 +121,9 @@ pub struct Search<'a> {
     sorted: Mutex<Vec<Sorted>>,
 }
 
+/// Pairs of threads and a segment, and up to where the one's work comes before.
+type Asked = [(u64, u64); 16];
+
 type Sorted = [Vec<(u64, u32, u32, u32)>; SHARDS];
 
 impl<'a> Search<'a> {
@@ -309,11 +312,13 @@ impl<'a> Search<'a> {
                 continue;
             }
             let mut shard = self.shadow.lock(index);
+            // What was asked last: accesses of a segment come together.
+            let mut asked = [(0_u64, 0_u64); 16];
             for (place, segment, site, extent) in accesses.drain(..) {
                 let (access, _) = Access::unpacked(place, segment, site, extent);
                 compared += 1;
                 self.shadow.add(&self.words, &mut shard, &access, |other| {
-                    if access.conflicts(other) {
+                    if access.conflicts(other) && !self.known_before(other, &access, &mut asked) {
                         self.judge(&access, other);
                     }
                     Keep::Yes
@@ -321,6 +326,24 @@ impl<'a> Search<'a> {
             }
         }
         self.words.add(Counter::Compared, compared);
+    }
+
+    /// Whether an access comes before another, by what was asked last, or is asked now.
+    #[inline]
+    fn known_before(&self, before: &Access, after: &Access, asked: &mut Asked) -> bool {
+        let key = 1 << 63
+            | u64::from(after.thread) << 44
+            | u64::from(before.thread) << 32
+            | u64::from(after.segment);
+        let known = &mut asked[usize::from(before.thread) & 15];
+        if known.0 != key {
+            let said = self
+                .timelines
+                .said(&self.words, after.thread, after.segment, before.thread);
+            let (Known::Exactly(segment) | Known::AtLeast(segment)) = said;
+            *known = (key, u64::from(segment));
+        }
+        u64::from(before.segment) <= known.1
     }
 
     fn judge(&self, one: &Access, other: &Access) {

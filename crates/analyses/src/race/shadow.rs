@@ -1,9 +1,10 @@
 //! What is remembered of the accesses to each granule.
 //!
 //! FastTrack keeps the last write and the last reads, since it sees accesses in order. Here they come in any
-//! order, so several of each thread are kept: of those that are alike (same code, same thread, same kind) the
-//! first and the last segment. That an access between two others made room shows only where one that is
-//! neither ordered with it nor with them comes late.
+//! order, so several of each thread are kept: of those that are alike (same thread, same kind) the first
+//! segment and the last ones. That an access between others made room shows only where one comes late that
+//! is ordered with them, and not with it. Within a segment, one access stands for all that race with no more
+//! than it does.
 
 use super::access::Access;
 use super::words::{Counter, Words};
@@ -20,7 +21,7 @@ const CHUNK: usize = 256;
 /// Accesses kept of a granule.
 const MOST: usize = 48;
 /// Accesses kept of a granule that are alike.
-const MOST_ALIKE: usize = 2;
+const MOST_ALIKE: usize = 3;
 
 /// The accesses to all granules.
 #[derive(Debug)]
@@ -135,26 +136,26 @@ impl Shadow {
         };
         let mut link = Link::Cell(cell);
         let mut at = words.get(cell) as u32;
-        let (mut count, mut alike, mut middle) = (0, 0, None::<(Link, u32, u32)>);
-        let mut least = u32::MAX;
-        let mut most = 0;
+        let (mut count, mut alike) = (0, 0);
+        let (mut least, mut most, mut replaced) = (u32::MAX, 0, None);
+        let mut second = 0;
         while at != 0 {
             let (known, next) = read(words, at, access.granule);
             let mut stays = Keep::Yes;
             if known.thread != access.thread {
                 stays = other(&known);
-            } else if known.is_alike(access) {
-                if known.segment == access.segment {
-                    if access.mask & !known.mask != 0 {
-                        let mask = known.mask | access.mask;
-                        write(words, at, &Access { mask, ..known }, next);
-                    }
-                    return;
-                }
-                if known.mask & !access.mask == 0 {
-                    alike += 1;
-                    least = least.min(known.segment);
-                    most = most.max(known.segment);
+            } else if known.segment == access.segment && known.stands_for(access) {
+                return;
+            } else if known.segment == access.segment && access.stands_for(&known) {
+                replaced = Some((at, next));
+            } else if known.is_alike(access) && known.mask & !access.mask == 0 {
+                alike += 1;
+                least = least.min(known.segment);
+                if known.segment > most {
+                    second = most;
+                    most = known.segment;
+                } else {
+                    second = second.max(known.segment);
                 }
             }
             if stays == Keep::No {
@@ -166,18 +167,27 @@ impl Shadow {
             }
             at = next;
         }
+        if let Some((at, next)) = replaced {
+            write(words, at, access, next);
+            return;
+        }
+        let mut goes = None;
         if alike >= MOST_ALIKE {
-            // Between the first and the last: the new one, or one of those.
-            if access.segment > least && access.segment < most {
+            // The first stays, and the last ones.
+            if access.segment > least && access.segment < second {
                 words.add(Counter::Shortened, 1);
                 return;
             }
-            let goes = if access.segment > most { most } else { least };
-            middle = self.find_alike(words, cell, access, goes);
+            let segment = if access.segment > least {
+                second
+            } else {
+                least
+            };
+            goes = self.find_alike(words, cell, access, segment);
         } else if count >= MOST {
-            middle = self.last(words, cell, access.granule);
+            goes = self.last(words, cell, access.granule);
         }
-        if let Some((link, at, next)) = middle {
+        if let Some((link, at, next)) = goes {
             words.add(Counter::Shortened, 1);
             link.set(words, next);
             shard.free.push(at);

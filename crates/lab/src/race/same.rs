@@ -26,7 +26,10 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let cases = Cases::compiled(context)?;
     let corewise = context.corewise()?;
-    let mut table = Table::new("programs whose verdict is wrong", &["strategy", "capacity", "CPUs", "programs"]);
+    let mut table = Table::new(
+        "programs whose verdict is wrong",
+        &["strategy", "capacity", "CPUs", "programs"],
+    );
     let mut wrong = 0;
     let mut runs = 0;
     for strategy in STRATEGIES {
@@ -34,7 +37,14 @@ pub fn run(context: &Context) -> Result<Report> {
             for cpus in ["0", "all"] {
                 let mut differing = Vec::new();
                 for case in &cases.names {
-                    let options = ["--strategy", strategy, "--capacity", capacity, "--memory", "256"];
+                    let options = [
+                        "--strategy",
+                        strategy,
+                        "--capacity",
+                        capacity,
+                        "--memory",
+                        "256",
+                    ];
                     let job = Job::new([cases.instrumented.as_os_str(), case.as_ref()]);
                     let mut job = raced(&corewise, &options, &job);
                     if cpus == "0" {

@@ -61,9 +61,14 @@ pub fn run(context: &Context) -> Result<Report> {
         }
     }
     let is_race = |index: usize| cases.names[index].starts_with("race_");
-    let races = (0..cases.names.len()).filter(|index| is_race(*index)).count();
+    let races = (0..cases.names.len())
+        .filter(|index| is_race(*index))
+        .count();
     let mut table = Table::new(
-        format!("{races} programs with races, {} without", cases.names.len() - races),
+        format!(
+            "{races} programs with races, {} without",
+            cases.names.len() - races
+        ),
         &["tool", "detected", "missed", "false alarms", "which"],
     );
     let mut worse = Vec::new();
