@@ -15,6 +15,7 @@ pub mod interned;
 #[cfg(feature = "show")]
 pub mod lines;
 pub mod lockset;
+mod records;
 #[cfg(feature = "show")]
 pub mod report;
 mod search;
@@ -28,5 +29,6 @@ pub mod words;
 pub use access::{Access, Accesses, AccessesBuffer, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
-pub use search::{Block, Deferred, FREED, Order, Search, Site, ThreadRecord};
+pub use records::{Block, ThreadRecord};
+pub use search::{Deferred, FREED, Order, Search, Site};
 pub use words::{Counter, Reserve};

@@ -6,7 +6,8 @@
 
 use super::access::{Access, kind};
 use super::lines::{Lines, Place};
-use super::search::{Order, Search, ThreadRecord};
+use super::records::ThreadRecord;
+use super::search::{Order, Search};
 use super::words::{Counter, Reserve};
 use crate::race::AccessesBuffer;
 use crate::region::{Entered, Module, Region};

@@ -8,7 +8,7 @@
 
 use super::access::Access;
 use super::words::{Counter, Words};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Granules of a page.
 const PAGE: u64 = 512;
@@ -39,15 +39,6 @@ pub struct Shard {
     last: (u64, usize),
 }
 
-/// What becomes of an access that is kept, when another is added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// It stays.
-    Yes,
-    /// It is known to come before everything that can still be added.
-    No,
-}
-
 /// Which share a granule is in.
 #[inline]
 pub fn shard_of(granule: u64) -> usize {
@@ -75,6 +66,15 @@ impl Shadow {
         self.shards[shard]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless somebody else has it.
+    pub fn try_lock(&self, shard: usize) -> Option<MutexGuard<'_, Shard>> {
+        match self.shards[shard].try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The word of a granule: the number of the first access that is kept.
@@ -121,29 +121,28 @@ impl Shadow {
         }
     }
 
-    /// Adds an access. Each that is kept of another thread is shown to `other` first, in no order; it says
-    /// whether it stays.
+    /// Adds an access. Those that are kept of other threads are shown to `other`, in no order, unless one is
+    /// there already that stands for it.
     pub fn add(
         &self,
         words: &Words<'_>,
         shard: &mut Shard,
         access: &Access,
-        mut other: impl FnMut(&Access) -> Keep,
+        mut other: impl FnMut(&Access),
     ) {
         let Some(cell) = self.cell(words, shard, access.granule) else {
             words.add(Counter::NoRoom, 1);
             return;
         };
-        let mut link = Link::Cell(cell);
         let mut at = words.get(cell) as u32;
         let (mut count, mut alike) = (0, 0);
         let (mut least, mut most, mut replaced) = (u32::MAX, 0, None);
         let mut second = 0;
-        while at != 0 {
+        // Nobody keeps more than `MOST`; a list that a program bent into a circle ends, too.
+        while at != 0 && count <= MOST {
             let (known, next) = read(words, at, access.granule);
-            let mut stays = Keep::Yes;
             if known.thread != access.thread {
-                stays = other(&known);
+                other(&known);
             } else if known.segment == access.segment && known.stands_for(access) {
                 return;
             } else if known.segment == access.segment && access.stands_for(&known) {
@@ -158,13 +157,7 @@ impl Shadow {
                     second = second.max(known.segment);
                 }
             }
-            if stays == Keep::No {
-                link.set(words, next);
-                shard.free.push(at);
-            } else {
-                count += 1;
-                link = Link::Entry(at);
-            }
+            count += 1;
             at = next;
         }
         if let Some((at, next)) = replaced {

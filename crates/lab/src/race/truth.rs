@@ -95,7 +95,7 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut alarms_of_ours = 0;
     for (index, case) in cases.names.iter().enumerate() {
         let (ours, theirs) = (found[OURS][index], found[TSAN][index]);
-        if is_race(index) && (ours > 0) < (theirs > 0) {
+        if is_race(index) && ours == 0 && theirs > 0 {
             worse.push(case.as_str());
         }
         alarms_of_ours += u32::from(!is_race(index) && ours > 0 && theirs == 0);
