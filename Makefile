@@ -15,11 +15,11 @@ setup:
 	scripts/setup --build
 
 build: setup
-	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks
+	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks -p corewise-race
 
 demo:
 	scripts/setup
-	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks
+	$(CARGO) build --release --locked -p corewise -p corewise-shim -p corewise-hooks -p corewise-race
 	scripts/demo
 
 test: lint unit
@@ -32,7 +32,7 @@ lint: setup
 
 # The preloaded libraries: their tests need them, and cargo does not build them for them.
 unit: setup
-	$(CARGO) build --locked -p corewise-shim -p corewise-hooks
+	$(CARGO) build --locked -p corewise-shim -p corewise-hooks -p corewise-race
 	$(CARGO) test --workspace --locked
 
 audit:

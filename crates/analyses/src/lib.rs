@@ -1,4 +1,4 @@
-//! Analyses of running programs, on deferred calls: so far the call profiler.
+//! Analyses of running programs, on deferred calls: the call profiler, and the race detector ([`race`]).
 //!
 //! A profile is kept in a [`region`] of shared memory that the command makes and the program's processes
 //! map: tables ([`table`]) of functions and of who called whom, and the buffers of deferred calls. So
@@ -19,9 +19,11 @@ pub mod dot;
 pub mod flame;
 #[cfg(feature = "show")]
 pub mod graph;
+pub mod inside;
 #[cfg(feature = "show")]
 pub mod names;
 pub mod profile;
+pub mod race;
 pub mod read;
 pub mod region;
 pub mod table;

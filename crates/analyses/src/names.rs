@@ -43,10 +43,7 @@ impl Names {
             };
         };
         let path = Path::new(OsStr::from_bytes(&module.path));
-        let ranges = self
-            .files
-            .entry(module.path.clone())
-            .or_insert_with(|| read(path));
+        let ranges = self.ranges(&module.path);
         let offset = address.wrapping_sub(module.bias);
         let after = ranges.partition_point(|range| range.start <= offset);
         let name = ranges[..after].last().filter(|range| offset < range.end);
@@ -58,6 +55,25 @@ impl Names {
             },
             file: path.to_string_lossy().into_owned(),
         }
+    }
+
+    /// The variable or function that an address is in, how far from its start, and the file.
+    pub fn variable(&mut self, modules: &[Module], address: u64) -> Option<(String, u64, String)> {
+        let within = |module: &&Module| (module.start..module.end).contains(&address);
+        let module = modules.iter().find(within)?;
+        let path = Path::new(OsStr::from_bytes(&module.path));
+        let offset = address.wrapping_sub(module.bias);
+        let ranges = self.ranges(&module.path);
+        let after = ranges.partition_point(|range| range.start <= offset);
+        let found = ranges[..after].last().filter(|range| offset < range.end)?;
+        let file = path.to_string_lossy().into_owned();
+        Some((found.name.clone(), offset - found.start, file))
+    }
+
+    fn ranges(&mut self, path: &[u8]) -> &[Range] {
+        self.files
+            .entry(path.to_vec())
+            .or_insert_with(|| read(Path::new(OsStr::from_bytes(path))))
     }
 
     /// Whether a file has names for functions of its own, and not only for those that it exports.

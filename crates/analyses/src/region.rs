@@ -1,4 +1,4 @@
-//! The shared memory of a profile. The command makes it and hands it down by a variable; each process of
+//! The shared memory of a profile, or of a search for races. The command makes it and hands it down by a variable; each process of
 //! the program maps it, enters its *image* (what it executes), and takes memory for tables and buffers. The
 //! command reads it when the program is gone.
 //!
@@ -22,12 +22,16 @@ mod image;
 
 pub use image::{Entered, Module};
 
-/// The variable that leads a program's processes to the region.
+/// The variable that leads a program's processes to the region of a profile.
 pub const VARIABLE: &str = "COREWISE_PROFILE";
+/// The variable that leads a program's processes to the region of a search for races.
+pub const RACE_VARIABLE: &str = "COREWISE_RACE";
 /// "corewise" and the version of what follows.
 const MAGIC: u64 = 0x6377_7072_6f66_0001;
-/// Address space; memory is only taken as it is used.
+/// Address space of a profile; memory is only taken as it is used.
 const BYTES: usize = 1 << 32;
+/// The same of a search for races, which has much more for each process.
+const RACE_BYTES: usize = 1 << 36;
 /// Images that can be told apart.
 const IMAGES: usize = 512;
 /// Memory is reserved in steps of this.
@@ -84,6 +88,10 @@ pub struct Wanted {
     pub threads: u32,
     /// Functions that each program's table has room for; rounded up to a power of two.
     pub functions: u32,
+    /// Races are searched for, with so many MiB for what each process image did; 0: calls are profiled.
+    pub race_mib: u32,
+    /// How races are told from what is ordered: a number of [`Order`](crate::race::Order).
+    pub order: u32,
 }
 
 impl Default for Wanted {
@@ -94,6 +102,8 @@ impl Default for Wanted {
             queue: 0,
             threads: 0,
             functions: 1 << 15,
+            race_mib: 0,
+            order: 0,
         }
     }
 }
@@ -101,7 +111,8 @@ impl Default for Wanted {
 #[repr(C)]
 struct Head {
     magic: AtomicU64,
-    wanted: [AtomicU32; 5],
+    wanted: [AtomicU32; 7],
+    _even: AtomicU32,
     /// How many images were entered.
     images: AtomicU32,
     /// Where the next piece begins.
@@ -120,7 +131,7 @@ pub struct Image {
     /// The process that entered it.
     pub pid: AtomicU32,
     functions: AtomicU32,
-    /// Where the tables are; 0: none yet.
+    /// Where the tables, or the words, are; 0: none yet.
     tables: AtomicU64,
     /// The newest module.
     modules: AtomicU64,
@@ -139,6 +150,7 @@ pub struct Image {
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
+    bytes: usize,
     file: OwnedFd,
     ours: bool,
 }
@@ -155,10 +167,15 @@ impl Region {
     /// What the system said: no memory, no address space, or too many open files.
     pub fn create(wanted: Wanted) -> std::io::Result<Region> {
         let file = rustix::fs::memfd_create("corewise-profile", MemfdFlags::CLOEXEC)?;
-        rustix::fs::ftruncate(&file, BYTES as u64)?;
+        let bytes = if wanted.race_mib > 0 {
+            RACE_BYTES
+        } else {
+            BYTES
+        };
+        rustix::fs::ftruncate(&file, bytes as u64)?;
         let first = (size_of::<Head>() as u64).next_multiple_of(STEP);
         rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, first)?;
-        let region = Region::map(file, true)?;
+        let region = Region::map(file, bytes, true)?;
         let head = region.head();
         let Wanted {
             manner,
@@ -166,8 +183,18 @@ impl Region {
             queue,
             threads,
             functions,
+            race_mib,
+            order,
         } = wanted;
-        let all = [manner as u32, capacity, queue, threads, functions];
+        let all = [
+            manner as u32,
+            capacity,
+            queue,
+            threads,
+            functions,
+            race_mib,
+            order,
+        ];
         for (field, value) in head.wanted.iter().zip(all) {
             field.store(value, Ordering::Relaxed);
         }
@@ -185,7 +212,11 @@ impl Region {
     pub fn variable(&self) -> std::io::Result<(&'static str, String)> {
         let status = rustix::fs::fstat(&self.file)?;
         let (pid, file) = (std::process::id(), self.file.as_raw_fd());
-        Ok((VARIABLE, format!("{pid}:{file}:{}", status.st_ino)))
+        let name = match self.bytes {
+            RACE_BYTES => RACE_VARIABLE,
+            _ => VARIABLE,
+        };
+        Ok((name, format!("{pid}:{file}:{}", status.st_ino)))
     }
 
     /// Maps the one that the value of the variable leads to. `None`: it is not there (any longer), or not
@@ -197,21 +228,27 @@ impl Region {
         let path = format!("/proc/{pid}/fd/{file}");
         let file = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let status = rustix::fs::fstat(&file).ok()?;
-        if status.st_ino != inode || status.st_size != BYTES as i64 {
+        let bytes = usize::try_from(status.st_size).ok()?;
+        if status.st_ino != inode || ![BYTES, RACE_BYTES].contains(&bytes) {
             return None;
         }
-        let region = Region::map(file, false).ok()?;
+        let region = Region::map(file, bytes, false).ok()?;
         (region.head().magic.load(Ordering::Acquire) == MAGIC).then_some(region)
     }
 
-    fn map(file: OwnedFd, ours: bool) -> rustix::io::Result<Region> {
+    fn map(file: OwnedFd, bytes: usize, ours: bool) -> rustix::io::Result<Region> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping of a file of this size, where the kernel likes.
         let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), BYTES, protection, flags, &file, 0)? };
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Region { base, file, ours })
+        Ok(Region {
+            base,
+            bytes,
+            file,
+            ours,
+        })
     }
 
     fn head(&self) -> &Head {
@@ -221,7 +258,7 @@ impl Region {
 
     /// What is wanted.
     pub fn wanted(&self) -> Wanted {
-        let [manner, capacity, queue, threads, functions] = self
+        let [manner, capacity, queue, threads, functions, race_mib, order] = self
             .head()
             .wanted
             .each_ref()
@@ -232,34 +269,55 @@ impl Region {
             queue,
             threads,
             functions,
+            race_mib,
+            order,
         }
     }
 
     /// Takes zeroed memory from the end, aligned to 64 bytes. `None`: there is none left.
     fn take(&self, bytes: usize) -> Option<u64> {
+        let at = self.take_unreserved(bytes)?;
+        self.reserve(at, at + bytes as u64).then_some(at)
+    }
+
+    /// The same without memory behind it: see [`Region::reserve`].
+    fn take_unreserved(&self, bytes: usize) -> Option<u64> {
         let head = self.head();
         let bytes = (bytes as u64).next_multiple_of(64);
         let mut at = head.next.load(Ordering::Relaxed);
         loop {
-            let end = at.checked_add(bytes).filter(|end| *end <= BYTES as u64)?;
+            let end = at
+                .checked_add(bytes)
+                .filter(|end| *end <= self.bytes as u64)?;
             match head
                 .next
                 .compare_exchange_weak(at, end, Ordering::AcqRel, Ordering::Relaxed)
             {
-                Ok(_) => break,
+                Ok(_) => return Some(at),
                 Err(now) => at = now,
             }
         }
-        let end = at + bytes;
-        let reserved = head.reserved.load(Ordering::Acquire);
-        if end > reserved {
-            // Others may reserve the same at once, which does no harm.
-            let to = end.next_multiple_of(STEP).min(BYTES as u64);
-            let from = reserved.min(at);
-            rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, to - from).ok()?;
-            head.reserved.fetch_max(to, Ordering::AcqRel);
+    }
+
+    /// Reserves memory, in whole steps. False: there is none.
+    fn reserve(&self, from: u64, to: u64) -> bool {
+        let from = from / STEP * STEP;
+        let to = to.next_multiple_of(STEP).min(self.bytes as u64);
+        let reserved = &self.head().reserved;
+        // The steps are reserved in order but for what was taken without: others may reserve the same at
+        // once, which does no harm.
+        let known = reserved.load(Ordering::Acquire);
+        if (from..to).contains(&known) || known < from {
+            let done =
+                rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, from, to - from);
+            if done.is_err() {
+                return false;
+            }
+            if from <= known {
+                reserved.fetch_max(to, Ordering::AcqRel);
+            }
         }
-        Some(at)
+        true
     }
 
     /// A structure or array at an offset; `None`: it would not be within the region.
@@ -279,7 +337,10 @@ impl Region {
         let head = self.head();
         let functions = head.wanted[4].load(Ordering::Relaxed);
         let functions = functions.clamp(64, 1 << 22).next_power_of_two();
-        let tables = self.take(image::tables_bytes(functions as usize))?;
+        let tables = match head.wanted[5].load(Ordering::Relaxed) as usize {
+            0 => self.take(image::tables_bytes(functions as usize))?,
+            mib => self.take_unreserved(mib << 20)?,
+        };
         let index = head.images.fetch_add(1, Ordering::AcqRel) as usize;
         let image = head.entered.get(index)?;
         image.functions.store(functions, Ordering::Relaxed);
@@ -316,7 +377,7 @@ impl Drop for Region {
         // In a program it stays: its threads may be in the middle of anything.
         if self.ours {
             // SAFETY: the whole mapping; what borrowed from it is gone.
-            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), BYTES) };
+            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
         }
     }
 }

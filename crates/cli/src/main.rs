@@ -15,6 +15,7 @@ mod output;
 mod oversubscription;
 mod policy;
 mod profile;
+mod race;
 mod report;
 mod run;
 mod simulate;
@@ -51,6 +52,8 @@ enum Subcommands {
     Policy(policy::PolicyArgs),
     /// Run a program that was compiled for it, and show who called whom and who allocated
     Profile(profile::ProfileArgs),
+    /// Run a program that was compiled with -fsanitize=thread, and report its data races
+    Race(race::RaceArgs),
     /// Run a scenario on a simulated machine: a policy, programs as data, virtual time
     Simulate(simulate::SimulateArgs),
     /// Say what would be loaded into a program so that it can follow its claim, and why
@@ -65,7 +68,10 @@ enum Subcommands {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let is_run = matches!(cli.command, Subcommands::Run(_) | Subcommands::Profile(_));
+    let is_run = matches!(
+        cli.command,
+        Subcommands::Run(_) | Subcommands::Profile(_) | Subcommands::Race(_)
+    );
     let result = match cli.command {
         Subcommands::Run(args) => run::run(args),
         Subcommands::Tune(args) => tune::run(args),
@@ -74,6 +80,7 @@ fn main() -> ExitCode {
         Subcommands::Manage(args) => manage::run(args),
         Subcommands::Policy(args) => policy::run(args),
         Subcommands::Profile(args) => profile::run(args),
+        Subcommands::Race(args) => race::run(args),
         Subcommands::Simulate(args) => simulate::run(args),
         Subcommands::Adapters(args) => adapters::run(args),
         Subcommands::Machine(args) => machine::run(args),

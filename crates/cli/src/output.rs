@@ -114,6 +114,12 @@ impl Progress for ProbeLines {
     }
 }
 
+/// What a name that was given on the command line stands for.
+pub(crate) fn known<T: Copy>(all: &[(&str, T)], name: &str, default: T) -> T {
+    let found = all.iter().find(|(known, _)| *known == name);
+    found.map_or(default, |(_, value)| *value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

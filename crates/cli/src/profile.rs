@@ -136,11 +136,12 @@ pub(crate) fn run(args: ProfileArgs) -> Result<ExitCode> {
 impl ProfileArgs {
     fn wanted(&self) -> Wanted {
         Wanted {
-            manner: known(&Manner::ALL, &self.strategy, Manner::Adaptive),
+            manner: output::known(&Manner::ALL, &self.strategy, Manner::Adaptive),
             capacity: self.capacity.unwrap_or(0),
             queue: self.queue.unwrap_or(0),
             threads: self.pool_threads.unwrap_or(0),
             functions: self.functions,
+            ..Wanted::default()
         }
     }
 
@@ -152,8 +153,8 @@ impl ProfileArgs {
         title: &str,
         outcome: &Outcome,
     ) -> Vec<anyhow::Error> {
-        let width = known(&Metric::ALL, &self.width, Metric::Calls);
-        let height = known(&Metric::ALL, &self.height, Metric::Bytes);
+        let width = output::known(&Metric::ALL, &self.width, Metric::Calls);
+        let height = output::known(&Metric::ALL, &self.height, Metric::Bytes);
         let views: [(&Option<PathBuf>, &dyn Fn() -> String); 6] = [
             (&self.summary, &|| summary(graph, found, outcome)),
             (&self.callgrind, &|| callgrind::callgrind(graph, title)),
@@ -190,11 +191,6 @@ impl ProfileArgs {
         );
         output::warn(&losses(graph, left, program));
     }
-}
-
-fn known<T: Copy>(all: &[(&str, T)], name: &str, default: T) -> T {
-    let found = all.iter().find(|(known, _)| *known == name);
-    found.map_or(default, |(_, value)| *value)
 }
 
 fn written(path: &Path, text: &str) -> Result<()> {

@@ -6,55 +6,14 @@
 //! be found unless somebody else interposes, too.
 
 use crate::thread::Thread;
+use corewise_analyses::inside::Next;
 use libc::{c_int, c_void, size_t};
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 unsafe extern "C" {
     fn __libc_malloc(size: size_t) -> *mut c_void;
     fn __libc_calloc(count: size_t, size: size_t) -> *mut c_void;
     fn __libc_realloc(memory: *mut c_void, size: size_t) -> *mut c_void;
     fn __libc_memalign(align: size_t, size: size_t) -> *mut c_void;
-}
-
-/// A function of the next library that has it.
-struct Next {
-    name: &'static CStr,
-    found: AtomicPtr<c_void>,
-}
-
-static LOOKING: AtomicBool = AtomicBool::new(false);
-
-impl Next {
-    const fn new(name: &'static CStr) -> Next {
-        Next {
-            name,
-            found: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    /// `None`: it is being looked for, or is nowhere.
-    #[inline(always)]
-    fn get(&self) -> Option<*mut c_void> {
-        let found = self.found.load(Ordering::Acquire);
-        if found.is_null() {
-            self.look()
-        } else {
-            Some(found)
-        }
-    }
-
-    #[cold]
-    fn look(&self) -> Option<*mut c_void> {
-        if LOOKING.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        // SAFETY: a name that ends.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        LOOKING.store(false, Ordering::Release);
-        self.found.store(found, Ordering::Release);
-        (!found.is_null()).then_some(found)
-    }
 }
 
 #[inline(always)]

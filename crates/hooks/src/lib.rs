@@ -4,9 +4,7 @@
 //! small C interface of `corewise_profile.h`.
 //!
 //! - [`entry`]: the hooks themselves: the stack of calls, and the call that is appended.
-//! - [`word`]: the one word of each thread that leads to its [`thread::Thread`].
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
-//! - [`modules`]: which files are mapped where, for names.
 //! - [`allocate`]: the allocation functions.
 //!
 //! **Without the variable, or with a region that is gone**, the hooks return at once.
@@ -27,10 +25,8 @@ compile_error!("the hooks are for 64-bit Linux");
 
 mod allocate;
 mod entry;
-mod modules;
 mod process;
 mod thread;
-mod word;
 
 /// Ours, beside the program's.
 #[global_allocator]

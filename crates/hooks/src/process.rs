@@ -3,15 +3,14 @@
 //! **Why it is sound.** The state is leaked, so that hooks may use it at any moment; a forked child makes a
 //! new one and leaves its parent's alone, whose locks and buffers are not its own.
 
-use crate::modules;
 use crate::thread::{Front, Thread};
+use corewise_analyses::inside::{Lasting, Quiet, modules, word};
 use corewise_analyses::profile::{CallsBuffer, Coalesced, Profile};
 use corewise_analyses::region::{Entered, Manner, Region, VARIABLE};
-use corewise_defer::{Adaptive, Environment, Memory, Pool, Settings, Synchronous, available};
-use std::alloc::Layout;
-use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use corewise_defer::Environment;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A process that is profiled.
 pub(crate) struct Process {
@@ -66,21 +65,8 @@ impl Process {
     }
 
     fn environment(&self) -> Environment<CallsBuffer> {
-        let wanted = self.region.wanted();
-        let or = |number: u32, default: u32| if number == 0 { default } else { number };
-        let queue = or(wanted.queue, 16) as usize;
-        let threads = or(wanted.threads, available());
-        let settings = match wanted.manner {
-            Manner::Synchronous => Settings::new(Synchronous),
-            Manner::Pool => Settings::new(Pool::new(threads, queue)),
-            Manner::LowestPool => Settings::new(Pool::at_lowest_priority(threads, queue)),
-            _ => Settings::new(Adaptive::with_queue(queue)),
-        };
+        let settings = self.region.wanted().settings();
         let settings = settings.memory(Lasting::new(self.entered)).without_end();
-        let settings = match wanted.capacity {
-            0 => settings,
-            calls => settings.capacity(calls),
-        };
         settings.environment_around(Coalesced(self.profile))
     }
 
@@ -112,62 +98,7 @@ impl Process {
             return;
         };
         environment.finish();
-        let report = environment.report();
-        let account = &self.entered.image.account;
-        let sums = [
-            report.by_producers,
-            report.by_consumers,
-            report.by_waiters,
-            nanoseconds(report.helping),
-            nanoseconds(report.waiting),
-        ];
-        for (total, sum) in account.iter().zip(sums) {
-            total.fetch_add(sum, Ordering::Relaxed);
-        }
-        account[5].fetch_max(report.most_bytes, Ordering::Relaxed);
-        // What panicked did so because the program wrote over our memory.
-        count(&self.entered.image.lost, report.lost + report.panics);
-    }
-}
-
-fn nanoseconds(span: std::time::Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed);
-}
-
-/// Memory of the region: the command processes what is in it when this process cannot any more.
-struct Lasting {
-    entered: Entered<'static>,
-    free: Mutex<Vec<(Layout, usize)>>,
-}
-
-impl Lasting {
-    fn new(entered: Entered<'static>) -> Lasting {
-        Lasting {
-            entered,
-            free: Mutex::new(Vec::new()),
-        }
-    }
-}
-
-// SAFETY: pieces of the region are nobody else's until they are freed here.
-unsafe impl Memory for Lasting {
-    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = free.iter().position(|(known, _)| *known == layout) {
-            let (_, address) = free.swap_remove(index);
-            return NonNull::new(address as *mut u8);
-        }
-        drop(free);
-        self.entered.take_buffer(layout)
-    }
-
-    unsafe fn free(&self, memory: NonNull<u8>, layout: Layout) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        free.push((layout, memory.as_ptr() as usize));
+        self.entered.account(&environment.report());
     }
 }
 
@@ -198,7 +129,7 @@ fn begun() -> Option<()> {
 
 extern "C" fn end() {
     if let Some(process) = current() {
-        let _quiet = crate::thread::Quiet::now();
+        let _quiet = Quiet::now();
         process.finish();
     }
 }
@@ -206,13 +137,13 @@ extern "C" fn end() {
 /// In the child, before `fork` returns there.
 unsafe extern "C" fn forked() {
     if let Some(parent) = current() {
-        let thread = crate::word::get();
+        let thread = word::get().cast::<Thread>();
         // SAFETY: null, or this thread's own.
         if let Some(thread) = unsafe { thread.as_mut() } {
             thread.abandon_front();
         }
         INHERITED.store(thread, Ordering::Release);
-        crate::word::set(null_mut());
+        word::set(null_mut());
         let _ = Process::begin(parent.region, parent.entered);
     }
 }

@@ -9,6 +9,7 @@
 //! pointer is taken away before it is freed.
 
 use crate::process::{self, Process};
+use corewise_analyses::inside::{Quiet, word};
 use corewise_analyses::profile::{Calls, CallsBuffer, Profile};
 use corewise_defer::Producer;
 use std::ffi::c_void;
@@ -59,7 +60,7 @@ impl Thread {
     /// The calling thread's; made where it has none. `None`: nothing is to be recorded, or not now.
     #[inline(always)]
     pub(crate) fn current() -> Option<&'static mut Thread> {
-        let thread = crate::word::get();
+        let thread = word::get().cast::<Thread>();
         // SAFETY: null, or this thread's own; the hooks that could use it at once see `busy`.
         match unsafe { thread.as_mut() } {
             None => Thread::begin(),
@@ -71,7 +72,7 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn existing() -> Option<&'static mut Thread> {
         // SAFETY: as above.
-        unsafe { crate::word::get().as_mut() }
+        unsafe { word::get().cast::<Thread>().as_mut() }
     }
 
     #[cold]
@@ -84,7 +85,7 @@ impl Thread {
             inherited.front = process.front();
             inherited.process = process;
             inherited.busy = 0;
-            crate::word::set(inherited);
+            word::set(std::ptr::from_mut(inherited).cast());
             return Some(inherited);
         }
         let thread = Box::leak(Box::new(Thread {
@@ -100,7 +101,7 @@ impl Thread {
         unsafe {
             libc::pthread_setspecific(key()?, std::ptr::from_mut(thread).cast());
         }
-        crate::word::set(thread);
+        word::set(std::ptr::from_mut(thread).cast());
         Some(thread)
     }
 
@@ -249,37 +250,6 @@ impl Thread {
     }
 }
 
-/// Nothing of the program happens on this thread while this is there: signals wait, `errno` is kept.
-pub(crate) struct Quiet {
-    signals: libc::sigset_t,
-    errno: i32,
-}
-
-impl Quiet {
-    pub(crate) fn now() -> Quiet {
-        // SAFETY: plain sets, and this thread's own errno. The system call itself, since the C library's
-        // function may be interposed by the program.
-        unsafe {
-            let errno = *libc::__errno_location();
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut signals: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut signals);
-            Quiet { signals, errno }
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.signals, null_mut());
-            *libc::__errno_location() = self.errno;
-        }
-    }
-}
-
 fn key() -> Option<libc::pthread_key_t> {
     static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
     *KEY.get_or_init(|| {
@@ -303,7 +273,7 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
             libc::pthread_setspecific(key, thread.cast());
             return;
         }
-        crate::word::set(null_mut());
+        word::set(null_mut());
         drop(Box::from_raw(thread));
     }
 }

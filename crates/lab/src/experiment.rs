@@ -99,6 +99,8 @@ impl Context {
                 "corewise-shim",
                 "-p",
                 "corewise-hooks",
+                "-p",
+                "corewise-race",
             ])
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.root)

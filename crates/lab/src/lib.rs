@@ -25,6 +25,7 @@ pub mod defer;
 pub mod manage;
 pub mod oversubscribed;
 pub mod probes_harmless;
+pub mod race;
 pub mod readings;
 pub mod simulated;
 pub mod tune_real;
@@ -227,6 +228,21 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "profile-cost",
         about: "the slow-down by the profiler beside uftrace and callgrind, and whether counts are the same",
         run: defer::cost::run,
+    },
+    Experiment {
+        name: "race-truth",
+        about: "which races of small programs are found, and which that are none, beside other detectors",
+        run: race::truth::run,
+    },
+    Experiment {
+        name: "race-cost",
+        about: "the slow-down and the memory of the race detector beside ThreadSanitizer, by strategy",
+        run: race::cost::run,
+    },
+    Experiment {
+        name: "race-same",
+        about: "whether verdicts depend on the strategy, the capacity of buffers or the number of CPUs",
+        run: race::same::run,
     },
     Experiment {
         name: "programs",

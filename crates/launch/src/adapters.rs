@@ -13,7 +13,7 @@
 //! - what the *user* preloads comes first, and so keeps its say.
 
 use crate::command::Command;
-use crate::runtimes::{Detected, Environment, Runtime};
+use crate::runtimes::{Detected, Environment, Runtime, THREAD_SANITIZER};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -213,6 +213,19 @@ pub fn find_library(
 
 /// Why loading anything into this program would do harm, or nothing.
 pub fn harm(detected: &Detected) -> Option<String> {
+    let first = |name: &String| format!("{name} must be the first library that is loaded into it");
+    harm_without_sanitizers(detected).or_else(|| detected.sanitizer.as_ref().map(first))
+}
+
+/// The same for a library that takes the place of ThreadSanitizer's runtime.
+pub fn harm_as_thread_sanitizer(detected: &Detected) -> Option<String> {
+    match detected.sanitizer.as_deref() {
+        Some(THREAD_SANITIZER) => harm_without_sanitizers(detected),
+        _ => harm(detected),
+    }
+}
+
+fn harm_without_sanitizers(detected: &Detected) -> Option<String> {
     if let Some(architecture) = &detected.foreign {
         return Some(format!("it is built for {architecture}"));
     }

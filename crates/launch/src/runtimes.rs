@@ -104,6 +104,9 @@ pub struct Detected {
     /// Why no library of ours may be preloaded into it, where nothing above says so.
     #[serde(default)]
     pub no_preload: Option<String>,
+    /// The sanitizer whose runtime is a library of it.
+    #[serde(default)]
+    pub sanitizer: Option<String>,
 }
 
 /// Which knobs a detected program offers through its runtimes.
@@ -164,8 +167,7 @@ pub fn detect_in(program: &Path, environment: &Environment) -> Detected {
     for library in libraries::needed(&executable, &elf, library_path.map(OsString::as_os_str)) {
         detected.add_library(&library);
         if let Some(sanitizer) = sanitizer(&library) {
-            let why = format!("{sanitizer} must be the first library that is loaded into it");
-            detected.no_preload = detected.no_preload.or(Some(why));
+            detected.sanitizer = Some(sanitizer.to_owned());
         }
     }
     if let Some(preloads) = environment
@@ -346,13 +348,16 @@ impl Detected {
     }
 }
 
+/// The name of the sanitizer that finds races.
+pub(crate) const THREAD_SANITIZER: &str = "ThreadSanitizer";
+
 /// The sanitizer whose runtime a library is.
 fn sanitizer(path: &Path) -> Option<&'static str> {
     let name = path.file_name()?.to_string_lossy();
     let known = [
         ("libasan.so", "AddressSanitizer"),
         ("libhwasan.so", "HWAddressSanitizer"),
-        ("libtsan.so", "ThreadSanitizer"),
+        ("libtsan.so", THREAD_SANITIZER),
         ("liblsan.so", "LeakSanitizer"),
     ];
     let found = known.iter().find(|(stem, _)| name.starts_with(stem))?;

@@ -5,7 +5,7 @@ use super::{Image, Region};
 use crate::table::{Edge, Function, Tables};
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file that is mapped into a process, as it was entered.
 #[repr(C)]
@@ -80,6 +80,24 @@ impl<'a> Entered<'a> {
             edges,
             lost: &self.image.lost,
         })
+    }
+
+    /// Its words, where races are searched for: zero at first, without memory behind them until that is
+    /// [reserved](Entered::reserve).
+    pub fn words(&self) -> Option<&'a [AtomicU64]> {
+        let count = (self.region.wanted().race_mib as usize) << 17;
+        let offset = self.image.tables.load(Ordering::Acquire);
+        let words = self.region.at::<AtomicU64>(offset, count)?;
+        // SAFETY: within the mapping, which lasts as long as the region is borrowed; every value is one of
+        // an atomic.
+        Some(unsafe { std::slice::from_raw_parts(words.as_ptr(), count) })
+    }
+
+    /// Reserves memory for these of its words. False: there is none.
+    pub fn reserve(&self, words: std::ops::Range<usize>) -> bool {
+        let offset = self.image.tables.load(Ordering::Acquire);
+        let at = |word: usize| offset + 8 * word as u64;
+        self.region.reserve(at(words.start), at(words.end))
     }
 
     /// Enters a module. False: there is no room.

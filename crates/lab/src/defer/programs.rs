@@ -46,6 +46,7 @@ pub struct Instrumented {
     plain: PathBuf,
     hooked: PathBuf,
     not_inlined: PathBuf,
+    raced: PathBuf,
     words: Vec<String>,
     ends: Vec<i32>,
     folder: PathBuf,
@@ -109,6 +110,11 @@ impl Instrumented {
             hooked: self.not_inlined.clone(),
             ..self.clone()
         }
+    }
+
+    /// The command compiled with `-fsanitize=thread`.
+    pub fn raced(&self) -> Job {
+        self.job(&self.raced)
     }
 
     /// The instrumented program's file.
@@ -260,6 +266,7 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
         plain: make("plain", "-O2 -g")?,
         hooked: make("hooked", hooks)?,
         not_inlined: make("not-inlined", &format!("{hooks} -fno-inline"))?,
+        raced: make("raced", "-O2 -g -fsanitize=thread")?,
         words: words.collect::<Result<_>>()?,
         ends: entry.ends.clone(),
         folder: folder.to_owned(),

@@ -3,8 +3,9 @@
 //! **Why it is sound.** The loader calls back with a list that it keeps still meanwhile; only plain fields
 //! and strings of it are read. Its lock for that list is one that it never holds while it runs a library's
 //! code, so that waiting for it is short.
+#![allow(unsafe_code, reason = "see the module's head")]
 
-use corewise_analyses::region::{Entered, Module};
+use crate::region::{Entered, Module};
 use libc::{c_int, c_void, dl_phdr_info};
 use std::ffi::CStr;
 use std::os::unix::ffi::OsStringExt as _;
@@ -12,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// The loader's list as it was seen last.
-#[derive(Default)]
-pub(crate) struct Seen {
+#[derive(Debug, Default)]
+pub struct Seen {
     /// Libraries that came and went so far.
     changes: AtomicU64,
     /// Where each known file begins, by a number made of its name.
@@ -22,7 +23,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Enters what is new.
-    pub(crate) fn look(&self, entered: &Entered<'_>) {
+    pub fn look(&self, entered: &Entered<'_>) {
         let mut changes = 0_u64;
         // SAFETY: a function of ours, with what it expects.
         unsafe {
@@ -51,6 +52,19 @@ impl Seen {
             entered.add_module(&module);
         }
     }
+}
+
+/// From where to where the file is mapped that this address is in.
+pub fn around(address: u64) -> Option<(u64, u64)> {
+    let mut modules = Vec::<Module>::new();
+    // SAFETY: as above.
+    unsafe {
+        libc::dl_iterate_phdr(Some(collect), (&raw mut modules).cast());
+    }
+    let found = modules
+        .into_iter()
+        .find(|module| (module.start..module.end).contains(&address));
+    found.map(|module| (module.start, module.end))
 }
 
 unsafe extern "C" fn changes_so_far(

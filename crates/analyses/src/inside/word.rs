@@ -1,22 +1,23 @@
-//! One word of each thread, which leads to its [`Thread`].
+//! One word of each thread, which leads to what the library keeps for it.
 //!
 //! On x86-64 it lies where the loader puts thread-local storage that is there from the start (the
 //! initial-exec model): two instructions, where a library's ordinary thread-local storage is a call into the
 //! loader each time. Rust has no stable way to ask for that model, hence the assembly.
 //!
 //! **Why it is sound.** The word is the calling thread's own, of eight bytes, and zero in a new thread.
+#![allow(unsafe_code, reason = "see the module's head")]
 
-use crate::thread::Thread;
+use std::ffi::c_void;
 
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .tbss,\"awT\",@nobits",
     ".balign 8",
-    ".type corewise_hooks_word,@object",
-    ".size corewise_hooks_word,8",
-    ".globl corewise_hooks_word",
-    ".hidden corewise_hooks_word",
-    "corewise_hooks_word:",
+    ".type corewise_inside_word,@object",
+    ".size corewise_inside_word,8",
+    ".globl corewise_inside_word",
+    ".hidden corewise_inside_word",
+    "corewise_inside_word:",
     ".zero 8",
     ".popsection",
 );
@@ -24,12 +25,12 @@ std::arch::global_asm!(
 /// What it leads to; null in a thread that has recorded nothing.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn get() -> *mut Thread {
-    let value: *mut Thread;
+pub fn get() -> *mut c_void {
+    let value: *mut c_void;
     // SAFETY: reads the word; see the module's head.
     unsafe {
         std::arch::asm!(
-            "mov {value}, qword ptr [rip + corewise_hooks_word@GOTTPOFF]",
+            "mov {value}, qword ptr [rip + corewise_inside_word@GOTTPOFF]",
             "mov {value}, qword ptr fs:[{value}]",
             value = out(reg) value,
             options(nostack, preserves_flags, readonly),
@@ -40,11 +41,11 @@ pub(crate) fn get() -> *mut Thread {
 
 /// Changes it.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn set(value: *mut Thread) {
+pub fn set(value: *mut c_void) {
     // SAFETY: writes the word; see the module's head.
     unsafe {
         std::arch::asm!(
-            "mov {place}, qword ptr [rip + corewise_hooks_word@GOTTPOFF]",
+            "mov {place}, qword ptr [rip + corewise_inside_word@GOTTPOFF]",
             "mov qword ptr fs:[{place}], {value}",
             place = out(reg) _,
             value = in(reg) value,
@@ -55,21 +56,21 @@ pub(crate) fn set(value: *mut Thread) {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod plain {
-    use super::Thread;
+    use super::c_void;
     use std::cell::Cell;
 
     thread_local! {
-        static WORD: Cell<*mut Thread> = const { Cell::new(std::ptr::null_mut()) };
+        static WORD: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) };
     }
 
-    pub(crate) fn get() -> *mut Thread {
+    pub fn get() -> *mut c_void {
         WORD.with(Cell::get)
     }
 
-    pub(crate) fn set(value: *mut Thread) {
+    pub fn set(value: *mut c_void) {
         WORD.with(|word| word.set(value));
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use plain::{get, set};
+pub use plain::{get, set};

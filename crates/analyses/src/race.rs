@@ -1,0 +1,34 @@
+//! The race detector: finds accesses to the same memory by two threads, one of them a write, that nothing
+//! orders.
+//!
+//! Threads record their [accesses](access) in buffers of deferred calls. Each says in which *segment* of its
+//! thread it was made, and [`clock`] remembers what each thread knew of the others in which segment: so it
+//! does not matter when, by whom and in which order buffers are processed. [`Search`] compares each access
+//! with those that the [`shadow`] remembers of the same memory, by what [happens before](clock) or by
+//! [`lockset`]s, and keeps what it [`found`]. Everything is kept in [`words`] of shared memory: if the program
+//! dies, the command goes on where its process stopped.
+
+pub mod access;
+pub mod clock;
+pub mod found;
+pub mod interned;
+#[cfg(feature = "show")]
+pub mod lines;
+pub mod lockset;
+mod records;
+#[cfg(feature = "show")]
+pub mod report;
+mod search;
+pub mod shadow;
+#[cfg(feature = "show")]
+pub mod suppress;
+#[cfg(feature = "show")]
+pub mod text;
+pub mod words;
+
+pub use access::{Access, Accesses, AccessesBuffer, kind};
+pub use clock::{Clock, ThreadClock, Timelines};
+pub use found::Race;
+pub use records::{Block, ThreadRecord};
+pub use search::{Deferred, FREED, Order, Search, Site};
+pub use words::{Counter, Reserve};

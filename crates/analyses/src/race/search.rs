@@ -1,0 +1,331 @@
+//! A search for races: everything that it knows, in words, and the comparison of accesses by what happens
+//! before what.
+
+use super::access::{Access, Accesses, AccessesBuffer, kind};
+use super::clock::{Known, Timelines};
+use super::found::{Found, Race};
+use super::interned::Interned;
+use super::lockset;
+use super::records::{BLOCK, BLOCKS};
+use super::shadow::{SHARDS, Shadow, Shard, shard_of};
+use super::words::{Counter, HEAD, Reserve, Words};
+use corewise_defer::{Pending, Process};
+use std::cell::RefCell;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+const CONTEXTS: usize = 1 << 17;
+const SITES: usize = 1 << 17;
+const LOCKS: usize = 1 << 14;
+const RACES: usize = 1 << 12;
+
+const TIMELINES_AT: usize = HEAD;
+const CONTEXTS_AT: usize = TIMELINES_AT + Timelines::TABLE;
+const SITES_AT: usize = CONTEXTS_AT + Interned::words(CONTEXTS);
+const LOCKS_AT: usize = SITES_AT + Interned::words(SITES);
+const RACES_AT: usize = LOCKS_AT + Interned::words(LOCKS);
+pub(super) const BLOCKS_AT: usize = RACES_AT + Found::table(RACES);
+const PAGES_AT: usize = BLOCKS_AT + BLOCK * BLOCKS;
+
+/// How accesses that race are told from those that are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Order {
+    /// Nothing that happened says that one comes before the other (FastTrack's question): every report is of
+    /// two accesses that could have come at the same time.
+    #[default]
+    HappensBefore = 0,
+    /// No lock is held at every access (Eraser's question, with Racer's refinements): also finds what did
+    /// not show in this run, and asks for a locking discipline.
+    Lockset = 1,
+}
+
+impl Order {
+    /// All, with the names that people use.
+    pub const ALL: [(&'static str, Order); 2] = [
+        ("happens-before", Order::HappensBefore),
+        ("lockset", Order::Lockset),
+    ];
+
+    /// The one with this number; the default, where there is none.
+    pub fn of(number: u32) -> Order {
+        match number {
+            1 => Order::Lockset,
+            _ => Order::HappensBefore,
+        }
+    }
+}
+
+/// A place in the code, with how the thread came there and what it held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The address behind the instruction, as a return address is.
+    pub code: u64,
+    /// The callers: a number of [`Search::context`].
+    pub context: u32,
+    /// The locks that were held: a number of [`Search::locks`].
+    pub locks: u32,
+}
+
+/// A search.
+#[derive(Debug)]
+pub struct Search<'a> {
+    /// What everything is kept in.
+    pub words: Words<'a>,
+    timelines: Timelines,
+    contexts: Interned,
+    sites: Interned,
+    locks: Interned,
+    found: Found,
+    shadow: Shadow,
+    order: Order,
+    /// For the next buffer that is processed.
+    sorted: Mutex<Vec<Sorted>>,
+}
+
+/// Pairs of threads and a segment, and up to where the one's work comes before.
+type Asked = [(u64, u64); 16];
+
+type Sorted = [Vec<(u64, u32, u32, u32)>; SHARDS];
+
+impl<'a> Search<'a> {
+    /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
+    /// are too few.
+    pub fn new(all: &'a [AtomicU64], reserve: Reserve<'a>, order: Order) -> Option<Search<'a>> {
+        // A page of the program that is used well takes some eight times its own size.
+        let pages = (all.len() / 4096).next_power_of_two().max(64);
+        let words = Words::new(all, reserve, PAGES_AT + Shadow::table(pages))?;
+        Some(Search {
+            words,
+            timelines: Timelines::new(TIMELINES_AT),
+            contexts: Interned::new(CONTEXTS_AT, CONTEXTS),
+            sites: Interned::new(SITES_AT, SITES),
+            locks: Interned::new(LOCKS_AT, LOCKS),
+            found: Found::new(RACES_AT, RACES),
+            shadow: Shadow::new(PAGES_AT, pages),
+            order,
+            sorted: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// How accesses are compared.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// The clocks of threads.
+    pub fn timelines(&self) -> &Timelines {
+        &self.timelines
+    }
+
+    /// The number of a function called from `code`, by way of what `outer` says.
+    pub fn called(&self, code: u64, outer: u32) -> u32 {
+        self.contexts.number(&self.words, code, u64::from(outer))
+    }
+
+    /// The number of a place in the code.
+    pub fn site(&self, site: Site) -> u32 {
+        let second = u64::from(site.context) << 32 | u64::from(site.locks);
+        self.sites.number(&self.words, site.code.max(1), second)
+    }
+
+    /// The place in the code of a number.
+    pub fn site_of(&self, number: u32) -> Site {
+        let (code, second) = self.sites.pair(&self.words, number);
+        Site {
+            code,
+            context: (second >> 32) as u32,
+            locks: second as u32,
+        }
+    }
+
+    /// Where calls came from, the innermost first.
+    pub fn context(&self, number: u32) -> Vec<u64> {
+        self.chain(&self.contexts, number)
+    }
+
+    /// The number of a set of locks, each once: addresses, and the lowest bit for one that is only held for
+    /// reading.
+    pub fn locks(&self, held: &[u64]) -> u32 {
+        let mut sorted = held.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted.iter().fold(0, |rest, lock| {
+            self.locks.number(&self.words, *lock, u64::from(rest))
+        })
+    }
+
+    /// The locks of a set, the highest address first.
+    pub fn locks_of(&self, number: u32) -> Vec<u64> {
+        self.chain(&self.locks, number)
+    }
+
+    fn chain(&self, table: &Interned, mut number: u32) -> Vec<u64> {
+        let mut chain = Vec::new();
+        while number != 0 && chain.len() < 4096 {
+            let (first, rest) = table.pair(&self.words, number);
+            if first == 0 {
+                break;
+            }
+            chain.push(first);
+            number = rest as u32;
+        }
+        chain
+    }
+
+    /// The races that were found, in no order.
+    pub fn races(&self) -> Vec<Race> {
+        self.found.all(&self.words)
+    }
+
+    /// Compares accesses with all that were compared before.
+    fn compare(&self, sorted: &mut Sorted) {
+        let mut compared = 0;
+        // First the shares that nobody has: who has one may be a thread at the lowest priority.
+        for waits in [false, true] {
+            for (index, accesses) in sorted.iter_mut().enumerate() {
+                if accesses.is_empty() {
+                    continue;
+                }
+                let shard = match waits {
+                    true => Some(self.shadow.lock(index)),
+                    false => self.shadow.try_lock(index),
+                };
+                if let Some(mut shard) = shard {
+                    compared += accesses.len() as u64;
+                    self.compare_share(&mut shard, accesses.drain(..));
+                }
+            }
+        }
+        self.words.add(Counter::Compared, compared);
+    }
+
+    fn compare_share(
+        &self,
+        shard: &mut Shard,
+        accesses: impl Iterator<Item = (u64, u32, u32, u32)>,
+    ) {
+        // What was asked last: accesses of a segment come together.
+        let mut asked: Asked = [(0, 0); 16];
+        for (place, segment, site, extent) in accesses {
+            let (access, _) = Access::unpacked(place, segment, site, extent);
+            self.shadow.add(&self.words, shard, &access, |other| {
+                if access.conflicts(other) && !self.known_before(other, &access, &mut asked) {
+                    self.judge(&access, other);
+                }
+            });
+        }
+    }
+
+    /// Whether an access comes before another, by what was asked last, or is asked now.
+    #[inline]
+    fn known_before(&self, before: &Access, after: &Access, asked: &mut Asked) -> bool {
+        let key = 1 << 63
+            | u64::from(after.thread) << 44
+            | u64::from(before.thread) << 32
+            | u64::from(after.segment);
+        let known = &mut asked[usize::from(before.thread) & 15];
+        if known.0 != key {
+            let said = self
+                .timelines
+                .said(&self.words, after.thread, after.segment, before.thread);
+            let (Known::Exactly(segment) | Known::AtLeast(segment)) = said;
+            *known = (key, u64::from(segment));
+        }
+        u64::from(before.segment) <= known.1
+    }
+
+    fn judge(&self, one: &Access, other: &Access) {
+        let races = match self.order {
+            Order::HappensBefore => !self.ordered(one, other),
+            Order::Lockset => lockset::race(self, one, other),
+        };
+        if races {
+            let code = |access: &Access| self.site_of(access.site).code;
+            self.found
+                .add(&self.words, (one, code(one)), (other, code(other)));
+        }
+    }
+
+    /// Whether one of two accesses of different threads comes before the other, or that is forgotten.
+    pub(super) fn ordered(&self, one: &Access, other: &Access) -> bool {
+        let mut forgotten = false;
+        for (before, after) in [(other, one), (one, other)] {
+            let said = self
+                .timelines
+                .said(&self.words, after.thread, after.segment, before.thread);
+            match said {
+                Known::Exactly(segment) | Known::AtLeast(segment) if before.segment <= segment => {
+                    return true;
+                }
+                Known::Exactly(_) => {}
+                Known::AtLeast(_) => forgotten = true,
+            }
+        }
+        if forgotten {
+            self.words.add(Counter::Forgotten, 1);
+        }
+        forgotten
+    }
+}
+
+/// Takes the accesses of a buffer apart by shares of the memory.
+#[derive(Debug)]
+pub struct Sorting<'s>(RefCell<&'s mut Sorted>);
+
+impl Accesses for Sorting<'_> {
+    #[inline]
+    fn access(&self, place: u64, segment: u32, site: u32, extent: u32) {
+        let (access, granules) = Access::unpacked(place, segment, site, extent);
+        let mut sorted = self.0.borrow_mut();
+        for granule in access.granule..access.granule + u64::from(granules) {
+            let (place, extent) = Access { granule, ..access }.packed(1);
+            sorted[shard_of(granule)].push((place, segment, site, extent));
+        }
+    }
+}
+
+impl Search<'_> {
+    fn scratch(&self) -> Sorted {
+        let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.pop()
+            .unwrap_or_else(|| std::array::from_fn(|_| Vec::new()))
+    }
+
+    fn keep_scratch(&self, sorted: Sorted) {
+        let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < 4 {
+            kept.push(sorted);
+        }
+    }
+
+    /// Executes calls on what takes accesses apart, and compares those.
+    pub fn sorting(&self, execute: impl FnOnce(&Sorting<'_>)) {
+        let mut sorted = self.scratch();
+        execute(&Sorting(RefCell::new(&mut sorted)));
+        self.compare(&mut sorted);
+        self.keep_scratch(sorted);
+    }
+}
+
+/// Compared at once: what is said of a search without buffers.
+impl Accesses for Search<'_> {
+    fn access(&self, place: u64, segment: u32, site: u32, extent: u32) {
+        self.sorting(|sorting| sorting.access(place, segment, site, extent));
+    }
+}
+
+/// A search by deferred calls: the accesses of a buffer are taken apart first, so that each share of the
+/// memory is locked once.
+#[derive(Clone, Copy, Debug)]
+pub struct Deferred(pub &'static Search<'static>);
+
+impl Process<AccessesBuffer> for Deferred {
+    fn process(&self, calls: &mut Pending<'_, AccessesBuffer>) {
+        // Adding an access again changes nothing: if the process dies meanwhile, all are added once more.
+        self.0.sorting(|sorting| calls.execute(sorting));
+    }
+}
+
+/// The access of memory that is freed.
+pub const FREED: u8 = kind::WRITE | kind::FREE;

@@ -1,0 +1,242 @@
+//! What a search finds does not depend on the order in which buffers are processed, nor on how many accesses
+//! are in one; and it is what comparing every pair of accesses finds.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use corewise_analyses::race::{
+    Access, Accesses, Clock, Counter, Order, Reserve, Search, Site, ThreadClock, ThreadRecord, kind,
+};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+
+/// What a thread does next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Access {
+        granule: u8,
+        mask: u8,
+        kind: u8,
+    },
+    Release(u8),
+    Acquire(u8),
+    /// An access at a place that all threads share.
+    Same {
+        granule: u8,
+        kind: u8,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kinds = || prop_oneof![Just(0), Just(kind::WRITE), Just(kind::WRITE | kind::ATOMIC)];
+    prop_oneof![
+        6 => (0_u8..3, prop_oneof![Just(0x0f), Just(0xf0), Just(0xff), Just(1)], kinds())
+            .prop_map(|(granule, mask, kind)| Step::Access { granule, mask, kind }),
+        2 => (0_u8..3).prop_map(Step::Release),
+        2 => (0_u8..3).prop_map(Step::Acquire),
+        1 => (0_u8..3, kinds()).prop_map(|(granule, kind)| Step::Same { granule, kind }),
+    ]
+}
+
+fn log(shared_places: bool) -> impl Strategy<Value = Vec<(u16, Step)>> {
+    let steps = proptest::collection::vec((0_u16..4, step()), 1..60);
+    steps.prop_map(move |steps| {
+        let kept = steps
+            .into_iter()
+            .filter(|(_, step)| shared_places || !matches!(step, Step::Same { .. }));
+        kept.collect()
+    })
+}
+
+/// A recorded access, with the clock of its thread.
+struct Recorded {
+    access: Access,
+    clock: Clock,
+}
+
+/// Runs a log on a search: its accesses in the order in which they happened.
+fn recorded(search: &Search<'_>, log: &[(u16, Step)]) -> Vec<Recorded> {
+    let begin = |thread| ThreadClock::begin(thread, 1, &Clock::default());
+    let mut threads: Vec<ThreadClock> = (0..4).map(begin).collect();
+    for clock in &threads {
+        search.timelines().note(&search.words, clock);
+    }
+    let mut released = [Clock::default(), Clock::default(), Clock::default()];
+    let mut accesses = Vec::new();
+    for (index, (thread, step)) in log.iter().enumerate() {
+        let clock = &mut threads[usize::from(*thread)];
+        let (granule, mask, kind, code) = match *step {
+            Step::Release(at) => {
+                clock.release(&mut released[usize::from(at)]);
+                continue;
+            }
+            Step::Acquire(at) => {
+                if clock.acquire(&released[usize::from(at)]) {
+                    search.timelines().note(&search.words, clock);
+                }
+                continue;
+            }
+            Step::Access {
+                granule,
+                mask,
+                kind,
+            } => (granule, mask, kind, index as u64 + 100),
+            Step::Same { granule, kind } => (granule, 0xff, kind, 1 + u64::from(kind)),
+        };
+        let site = search.site(Site {
+            code,
+            context: 0,
+            locks: 0,
+        });
+        accesses.push(Recorded {
+            access: Access {
+                granule: u64::from(granule) + 1000,
+                mask,
+                life: 0,
+                kind,
+                thread: *thread,
+                segment: clock.segment(),
+                site,
+            },
+            clock: clock.clock().clone(),
+        });
+    }
+    accesses
+}
+
+/// Granules on which two threads race: what is found does not say each pair of accesses, since one of a
+/// segment stands for others.
+type Pairs = BTreeSet<(u64, u16, u16)>;
+
+fn pair(one: &Access, other: &Access) -> (u64, u16, u16) {
+    let (a, b) = (one.thread, other.thread);
+    (one.granule, a.min(b), a.max(b))
+}
+
+/// Every pair, compared with whole clocks.
+fn by_all_pairs(accesses: &[Recorded]) -> Pairs {
+    let mut pairs = Pairs::new();
+    for (index, one) in accesses.iter().enumerate() {
+        for other in &accesses[..index] {
+            let before =
+                |a: &Recorded, b: &Recorded| a.access.segment <= b.clock.of(a.access.thread);
+            let same = one.access.granule == other.access.granule;
+            if same
+                && one.access.conflicts(&other.access)
+                && !before(one, other)
+                && !before(other, one)
+            {
+                pairs.insert(pair(&one.access, &other.access));
+            }
+        }
+    }
+    pairs
+}
+
+fn found(search: &Search<'_>) -> Pairs {
+    let races = search.races();
+    let pair = |race: &corewise_analyses::race::Race| pair(&race.accesses[0], &race.accesses[1]);
+    races.iter().map(pair).collect()
+}
+
+fn words() -> Vec<AtomicU64> {
+    (0..1 << 20).map(|_| AtomicU64::new(0)).collect()
+}
+
+/// Searches a log whose buffers are processed in this order.
+fn searched(log: &[(u16, Step)], capacity: usize, seed: u64) -> (Pairs, Pairs, bool) {
+    let all = words();
+    let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
+    let accesses = recorded(&search, log);
+    let mut buffers: Vec<Vec<&Access>> = Vec::new();
+    for thread in 0..4 {
+        let own: Vec<_> = accesses
+            .iter()
+            .map(|recorded| &recorded.access)
+            .filter(|access| access.thread == thread)
+            .collect();
+        buffers.extend(own.chunks(capacity).map(<[_]>::to_vec));
+    }
+    // Fisher and Yates, with the numbers of a linear congruence.
+    let mut state = seed | 1;
+    for index in (1..buffers.len()).rev() {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        buffers.swap(index, (state >> 33) as usize % (index + 1));
+    }
+    for buffer in buffers {
+        search.sorting(|sorting| {
+            for access in &buffer {
+                let (place, extent) = access.packed(1);
+                sorting.access(place, access.segment, access.site, extent);
+            }
+        });
+    }
+    let all_kept = search.words.count(Counter::Shortened) == 0;
+    (found(&search), by_all_pairs(&accesses), all_kept)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn any_order_of_buffers_finds_what_comparing_all_pairs_finds(
+        log in log(false), capacity in 1_usize..8, seed: u64,
+    ) {
+        let (found, expected, all_kept) = searched(&log, capacity, seed);
+        prop_assume!(all_kept);
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn nothing_is_reported_that_is_ordered_however_often_code_repeats(
+        log in log(true), capacity in 1_usize..8, seed: u64,
+    ) {
+        let (found, expected, _) = searched(&log, capacity, seed);
+        prop_assert!(found.is_subset(&expected), "{:?} of {:?}", found, expected);
+    }
+}
+
+#[test]
+fn a_search_goes_on_where_another_stopped_in_the_same_words() {
+    let all = words();
+    let access = |thread: u16, site: u32| Access {
+        granule: 5,
+        mask: 0xff,
+        life: 0,
+        kind: kind::WRITE,
+        thread,
+        segment: 1,
+        site,
+    };
+    for thread in 0..2 {
+        let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
+        let clock = ThreadClock::begin(thread, 1, &Clock::default());
+        search.timelines().note(&search.words, &clock);
+        let site = search.site(Site {
+            code: 77 + u64::from(thread),
+            context: 0,
+            locks: 0,
+        });
+        let (place, extent) = access(thread, site).packed(1);
+        search.access(place, 1, site, extent);
+        search.access(place, 1, site, extent);
+        search.thread(&ThreadRecord {
+            thread,
+            first: 1,
+            tid: 40,
+            index: u32::from(thread),
+            parent: 0,
+            site: 0,
+            name: format!("worker {thread}"),
+        });
+    }
+    let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
+    assert_eq!(found(&search), Pairs::from([(5, 0, 1)]));
+    let names: Vec<_> = search
+        .threads()
+        .into_iter()
+        .map(|thread| thread.name)
+        .collect();
+    assert_eq!(names, ["worker 1", "worker 0"]);
+}

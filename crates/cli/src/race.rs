@@ -1,0 +1,326 @@
+//! `corewise race`: run a program that was compiled for it, and report its data races.
+
+use crate::output;
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use corewise_analyses::race::Order;
+use corewise_analyses::race::lines::{Lines, Place};
+use corewise_analyses::race::report::{Findings, Memory, Report, Seen, Side, Thread, read};
+use corewise_analyses::race::suppress::Suppressions;
+use corewise_analyses::race::text;
+use corewise_analyses::region::{Manner, Region, Wanted};
+use corewise_launch::adapters::{find_library, harm_as_thread_sanitizer, preload};
+use corewise_launch::command::Command;
+use corewise_launch::run::RunOptions;
+use corewise_launch::runtimes::{Surroundings, detect_in};
+use corewise_launch::{Outcome, Status};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The library that the program runs on.
+const RUNTIME: &str = "libcorewise_race.so";
+
+/// Arguments of `corewise race`.
+#[derive(Args, Debug)]
+pub(crate) struct RaceArgs {
+    /// How accesses that race are told from those that are ordered
+    #[arg(long, value_name = "ORDER", default_value = "happens-before",
+          value_parser = PossibleValuesParser::new(Order::ALL.map(|(name, _)| name)))]
+    order: String,
+
+    /// Memory for what is remembered of accesses, for each process, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(16..=16_384))]
+    memory: u32,
+
+    /// Races not to report: a file in ThreadSanitizer's format
+    #[arg(long, value_name = "FILE")]
+    suppressions: Option<PathBuf>,
+
+    /// Exit so where there are races and the program itself exits in order; 0: as the program does
+    #[arg(long, value_name = "CODE", default_value_t = 66)]
+    exit_code: u8,
+
+    /// Write what was found as one JSON object
+    #[arg(long, value_name = "FILE")]
+    summary: Option<PathBuf>,
+
+    /// Who processes what the program's threads have recorded
+    #[arg(long, value_name = "STRATEGY", default_value = "adaptive",
+          value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
+    strategy: String,
+
+    /// Accesses in a buffer [default: found while the program runs]
+    #[arg(long, value_name = "ACCESSES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    capacity: Option<u32>,
+
+    /// Buffers that may wait [default: 16]
+    #[arg(long, value_name = "BUFFERS", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
+    queue: Option<u32>,
+
+    /// Threads of a pool [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pool_threads: Option<u32>,
+
+    /// Say nothing at the end
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    program: Vec<OsString>,
+}
+
+pub(crate) fn run(args: RaceArgs) -> Result<ExitCode> {
+    let (name, arguments) = args.program.split_first().context("no program")?;
+    let command = Command::new(name)?.args(arguments);
+    let environment = Surroundings::of_this_process(Vec::new()).environment;
+    let program = command.program.clone();
+    if let Some(why) = harm_as_thread_sanitizer(&detect_in(&program, &environment)) {
+        bail!(
+            "races of {} cannot be searched for: {why}",
+            program.display()
+        );
+    }
+    let suppressions = args.suppressions()?;
+    let this = std::env::current_exe().context("the command's own place is not known")?;
+    let runtime = find_library(RUNTIME, &environment, &this).map_err(anyhow::Error::msg)?;
+    let region = Region::create(args.wanted()).context("no memory for the search")?;
+    let (variable, value) = region.variable()?;
+    let command = preload(command, &environment, &runtime).env(variable, value);
+    let outcome = corewise_launch::run::start(&command, &RunOptions::default())?.wait()?;
+    let mut findings = read(&region, &mut Lines::default());
+    let found = findings.races.len();
+    findings.races.retain(|race| !suppressions.cover(race));
+    let suppressed = found - findings.races.len();
+    let mut failed = Vec::new();
+    if let Some(path) = &args.summary {
+        let told = summary(&findings, suppressed, &outcome);
+        if let Err(error) = std::fs::write(path, told) {
+            failed.push(format!("cannot write {}: {error}", path.display()));
+        }
+    }
+    if !args.quiet {
+        tell(&findings, suppressed, &program);
+    }
+    output::warn(&failed);
+    let in_order = matches!(outcome.status, Status::Exited(_));
+    if in_order && !findings.races.is_empty() && args.exit_code != 0 {
+        return Ok(ExitCode::from(args.exit_code));
+    }
+    // What the program says counts more.
+    if !failed.is_empty() && outcome.status.success() {
+        return Ok(ExitCode::from(125));
+    }
+    outcome.exit_like_program()
+}
+
+impl RaceArgs {
+    fn wanted(&self) -> Wanted {
+        let order = output::known(&Order::ALL, &self.order, Order::HappensBefore);
+        Wanted {
+            manner: output::known(&Manner::ALL, &self.strategy, Manner::Adaptive),
+            capacity: self.capacity.unwrap_or(0),
+            queue: self.queue.unwrap_or(0),
+            threads: self.pool_threads.unwrap_or(0),
+            race_mib: self.memory,
+            order: order as u32,
+            ..Wanted::default()
+        }
+    }
+
+    fn suppressions(&self) -> Result<Suppressions> {
+        let Some(path) = &self.suppressions else {
+            return Ok(Suppressions::default());
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        Suppressions::parse(&text).with_context(|| path.display().to_string())
+    }
+}
+
+fn tell(findings: &Findings, suppressed: usize, program: &Path) {
+    for race in &findings.races {
+        eprint!("{}", text::text(race));
+    }
+    let threads: u64 = findings.processes.iter().map(|seen| seen.threads).sum();
+    let compared: u64 = findings.processes.iter().map(|seen| seen.compared).sum();
+    if findings.processes.is_empty() {
+        eprintln!(
+            "corewise: {} did not load {RUNTIME}: it, or what started it, took LD_PRELOAD out of the \
+             environment, or ended before its libraries were loaded",
+            program.display()
+        );
+        return;
+    }
+    let hidden = match suppressed {
+        0 => String::new(),
+        number => format!(" ({number} more suppressed)"),
+    };
+    eprintln!(
+        "corewise: {} data race{}{hidden}; {compared} accesses of {threads} thread{} in {} process{} compared.",
+        findings.races.len(),
+        plural(findings.races.len() as u64),
+        plural(threads),
+        findings.processes.len(),
+        if findings.processes.len() == 1 {
+            ""
+        } else {
+            "es"
+        },
+    );
+    if compared == 0 && threads > 1 {
+        eprintln!(
+            "corewise: {} told of no access: compile it with -fsanitize=thread (gcc, or clang linked against \
+             {RUNTIME}; a program with its own copy of ThreadSanitizer's runtime cannot be run on ours)",
+            program.display()
+        );
+    }
+    output::warn(&losses(findings));
+}
+
+fn plural(number: u64) -> &'static str {
+    if number == 1 { "" } else { "s" }
+}
+
+/// What was given up.
+fn losses(findings: &Findings) -> Vec<String> {
+    let all = |number: fn(&Seen) -> u64| findings.processes.iter().map(number).sum::<u64>();
+    let mut lines = Vec::new();
+    let mut say = |number: u64, what: &str| {
+        if number > 0 {
+            lines.push(format!("{number} {what}"));
+        }
+    };
+    say(
+        all(|seen| seen.no_room),
+        "accesses were not compared: no room; give more with --memory",
+    );
+    say(
+        all(|seen| seen.forgotten),
+        "pairs of accesses were not judged: when they were is forgotten",
+    );
+    say(
+        all(|seen| seen.no_names),
+        "stacks and places were not kept: no room; reports may lack them",
+    );
+    say(
+        all(|seen| seen.races_lost),
+        "races are not reported: no room",
+    );
+    say(
+        all(|seen| seen.threads_lost),
+        "threads were not seen: there were more than 1,024 at a time",
+    );
+    say(
+        all(|seen| seen.interrupted),
+        "accesses were not seen: they came in signal handlers, while another was being recorded",
+    );
+    lines
+}
+
+fn places(stack: &[Place]) -> Value {
+    let places = stack.iter().map(|place| {
+        json!({
+            "function": place.function,
+            "file": place.file,
+            "line": place.line,
+            "module": place.module,
+            "offset": place.offset,
+        })
+    });
+    places.collect()
+}
+
+fn thread(thread: &Thread) -> Value {
+    json!({
+        "index": thread.index,
+        "tid": thread.tid,
+        "name": thread.name,
+        "parent": thread.parent,
+        "created": places(&thread.created),
+    })
+}
+
+fn side(side: &Side) -> Value {
+    json!({
+        "what": side.what,
+        "bytes": side.bytes,
+        "thread": thread(&side.thread),
+        "stack": places(&side.stack),
+        "locks": side.locks,
+    })
+}
+
+fn memory(memory: &Memory) -> Value {
+    match memory {
+        Memory::Variable {
+            name,
+            module,
+            offset,
+        } => json!({ "variable": name, "module": module, "offset": offset }),
+        Memory::Block {
+            bytes,
+            offset,
+            allocated,
+            thread: by,
+            again,
+        } => json!({
+            "block_bytes": bytes,
+            "offset": offset,
+            "allocated": places(allocated),
+            "thread": thread(by),
+            "given_to_another_since": again,
+        }),
+        Memory::Unknown => json!({}),
+    }
+}
+
+fn race(race: &Report) -> Value {
+    json!({
+        "summary": text::summary(race),
+        "pid": race.pid,
+        "address": race.address,
+        "accesses": race.sides.iter().map(side).collect::<Vec<_>>(),
+        "memory": memory(&race.memory),
+        "seen": race.seen,
+    })
+}
+
+fn summary(findings: &Findings, suppressed: usize, outcome: &Outcome) -> String {
+    let processes = findings.processes.iter().map(|seen| {
+        json!({
+            "pid": seen.pid,
+            "threads": seen.threads,
+            "recorded": seen.recorded,
+            "compared": seen.compared,
+            "left": seen.left,
+            "memory_bytes": seen.bytes,
+            "given_up": {
+                "no_room": seen.no_room,
+                "shortened": seen.shortened,
+                "forgotten": seen.forgotten,
+                "no_names": seen.no_names,
+                "races_lost": seen.races_lost,
+                "threads_lost": seen.threads_lost,
+                "interrupted": seen.interrupted,
+            },
+        })
+    });
+    let told = json!({
+        "races": findings.races.iter().map(race).collect::<Vec<_>>(),
+        "suppressed": suppressed,
+        "processes": processes.collect::<Vec<_>>(),
+        "wall_seconds": outcome.wall_ns as f64 / 1e9,
+        "exit_code": outcome.status.shell_code(),
+    });
+    format!("{told}\n")
+}

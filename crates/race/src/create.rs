@@ -1,0 +1,408 @@
+//! Creation and end of threads, interposed.
+//!
+//! **Why it is sound.** What a thread is to run is handed over in a box that the new thread takes once. No
+//! frame of ours is below the program's start routine, which may be left by `pthread_exit` or cancellation:
+//! the new thread enters by [`begins`], and jumps. A thread's end is told by a key's destructor.
+
+use crate::entry::told_where;
+use crate::lives;
+use crate::locks::real;
+use crate::process::{self, Process};
+use crate::thread::Thread;
+use corewise_analyses::inside::{Next, Quiet, word};
+use corewise_analyses::race::{Clock, ThreadRecord};
+use libc::{c_int, c_void};
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The C library calls destructors of keys up to so many times.
+const ROUNDS: u32 = 4;
+
+/// What a new thread takes.
+struct Start {
+    routine: *const c_void,
+    argument: *mut c_void,
+    process: &'static Process,
+    number: u16,
+    first: u32,
+    before: Clock,
+    index: u32,
+    parent: u32,
+    site: u32,
+}
+
+/// What is left of threads that ended, and who runs.
+#[derive(Default)]
+pub(crate) struct Threads {
+    /// By `pthread_t`.
+    ended: HashMap<u64, Clock>,
+    /// Numbers of threads that ended, with their last segments.
+    free: Vec<(u16, u32)>,
+    /// Numbers that were given.
+    given: u16,
+    /// Threads that were created so far.
+    count: u32,
+    /// Those that run.
+    running: u32,
+    /// The last segment of each thread that ended.
+    last: HashMap<u16, u32>,
+}
+
+impl Threads {
+    /// A number for a new thread, and its first segment: that of a thread whose end comes before the new
+    /// one's begin, or another.
+    fn number(&mut self, before: &Clock) -> Option<(u16, u32)> {
+        let known = |(thread, last): &(u16, u32)| before.of(*thread) >= *last;
+        if let Some(index) = self.free.iter().position(known) {
+            let (thread, last) = self.free.swap_remove(index);
+            return Some((thread, last + 1));
+        }
+        let most = corewise_analyses::race::clock::THREADS;
+        (usize::from(self.given) < most).then(|| {
+            self.given += 1;
+            (self.given - 1, 1)
+        })
+    }
+
+    /// Whether only one runs, and what all others did comes before.
+    fn only(&self, clock: &Clock) -> bool {
+        self.running == 1
+            && self
+                .last
+                .iter()
+                .all(|(thread, last)| clock.of(*thread) >= *last)
+    }
+}
+
+/// Makes this thread known, which runs already.
+pub(crate) fn adopt(process: &'static Process) -> Option<()> {
+    let mut threads = process.threads();
+    let (number, first) = threads.number(&Clock::default())?;
+    threads.running += 1;
+    drop(threads);
+    let start = Start {
+        routine: std::ptr::null(),
+        argument: std::ptr::null_mut(),
+        process,
+        number,
+        first,
+        before: Clock::default(),
+        index: 0,
+        parent: 0,
+        site: 0,
+    };
+    enter(&start)?.alone = true;
+    Some(())
+}
+
+fn enter(start: &Start) -> Option<&'static mut Thread> {
+    let process = start.process;
+    let clock =
+        corewise_analyses::race::ThreadClock::begin(start.number, start.first, &start.before);
+    let index = start.index;
+    let thread = Box::leak(Thread::new(process, clock, process.front(), index));
+    process
+        .search
+        .timelines()
+        .note(&process.search.words, &thread.clock);
+    // SAFETY: asks who this is.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    thread.record = process.search.thread(&ThreadRecord {
+        thread: start.number,
+        first: start.first,
+        tid,
+        index,
+        parent: start.parent,
+        site: start.site,
+        name: String::new(),
+    });
+    // SAFETY: the key's destructor gets it back, once.
+    unsafe {
+        libc::pthread_setspecific(key()?, std::ptr::from_mut(thread).cast());
+    }
+    word::set(std::ptr::from_mut(thread).cast());
+    Some(thread)
+}
+
+type Create = unsafe extern "C" fn(*mut u64, *const c_void, *const c_void, *mut c_void) -> c_int;
+type CreateC11 = unsafe extern "C" fn(*mut u64, *const c_void, *mut c_void) -> c_int;
+
+told_where! {
+    /// The C library's.
+    pthread_create => created;
+    /// The C library's.
+    thrd_create => created_c11;
+}
+
+unsafe extern "C" fn created(
+    thread: *mut u64,
+    attributes: *const c_void,
+    routine: *const c_void,
+    argument: *mut c_void,
+    _: u64,
+    code: u64,
+) -> c_int {
+    static NEXT: Next = Next::new(c"pthread_create");
+    let Some(real) = real(&NEXT) else {
+        return libc::ENOSYS;
+    };
+    create(routine, argument, code, |routine, argument| {
+        // SAFETY: a function of this type has this name; what came is handed on.
+        unsafe {
+            std::mem::transmute::<*mut c_void, Create>(real)(thread, attributes, routine, argument)
+        }
+    })
+}
+
+unsafe extern "C" fn created_c11(
+    thread: *mut u64,
+    routine: *const c_void,
+    argument: *mut c_void,
+    _: u64,
+    _: u64,
+    code: u64,
+) -> c_int {
+    static NEXT: Next = Next::new(c"thrd_create");
+    let Some(real) = real(&NEXT) else {
+        return libc::ENOSYS;
+    };
+    create(routine, argument, code, |routine, argument| {
+        // SAFETY: as above.
+        unsafe { std::mem::transmute::<*mut c_void, CreateC11>(real)(thread, routine, argument) }
+    })
+}
+
+fn create(
+    routine: *const c_void,
+    argument: *mut c_void,
+    code: u64,
+    real: impl FnOnce(*const c_void, *mut c_void) -> c_int,
+) -> c_int {
+    // Threads of our own are created while something of ours runs, or by threads that are not known.
+    let Some(thread) = Thread::active() else {
+        return real(routine, argument);
+    };
+    thread.quietly(|thread| {
+        let process = thread.process;
+        let site = thread.site(code);
+        let before = thread.clock.clock().clone();
+        let number = process.threads().number(&before);
+        let Some((number, first)) = number else {
+            process
+                .search
+                .words
+                .add(corewise_analyses::race::Counter::ThreadsLost, 1);
+            return real(routine, argument);
+        };
+        thread.clock.step();
+        thread.clock_changed(false);
+        thread.alone = false;
+        let index = {
+            let mut threads = process.threads();
+            threads.running += 1;
+            threads.count += 1;
+            threads.count
+        };
+        let start = Box::into_raw(Box::new(Start {
+            routine,
+            argument,
+            process,
+            number,
+            first,
+            before,
+            index,
+            parent: thread.index,
+            site,
+        }));
+        let answer = real(begins as *const c_void, start.cast());
+        if answer != 0 {
+            // SAFETY: nobody took it.
+            drop(unsafe { Box::from_raw(start) });
+            let mut threads = process.threads();
+            threads.running -= 1;
+            threads.free.push((number, first));
+        }
+        answer
+    })
+}
+
+/// Where a thread begins.
+#[unsafe(naked)]
+unsafe extern "C" fn begins() {
+    std::arch::naked_asm!(
+        "push rbx",
+        "call {takes}",
+        "pop rbx",
+        "mov rdi, rdx",
+        "jmp rax",
+        takes = sym takes,
+    )
+}
+
+/// Two registers.
+#[repr(C)]
+struct Jump {
+    routine: *const c_void,
+    argument: *mut c_void,
+}
+
+unsafe extern "C" fn takes(start: *mut Start) -> Jump {
+    // SAFETY: the creator's box, which is ours now.
+    let start = unsafe { Box::from_raw(start) };
+    // Where the thread's memory was another's before, it is not any more.
+    if let Some((stack, bytes)) = own_stack() {
+        lives::next(stack, bytes);
+    }
+    enter(&start);
+    Jump {
+        routine: start.routine,
+        argument: start.argument,
+    }
+}
+
+fn own_stack() -> Option<(u64, u64)> {
+    // SAFETY: plain structures, which the calls fill.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &raw mut attributes) != 0 {
+            return None;
+        }
+        let (mut start, mut bytes) = (std::ptr::null_mut(), 0);
+        libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut bytes);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        Some((start as u64, bytes as u64))
+    }
+}
+
+fn key() -> Option<libc::pthread_key_t> {
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    *KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: a destructor for the values that are set above.
+        let made = unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) };
+        (made == 0).then_some(key)
+    })
+}
+
+unsafe extern "C" fn ended(thread: *mut c_void) {
+    let _quiet = Quiet::now();
+    let thread = thread.cast::<Thread>();
+    // SAFETY: this thread's own, which nobody else uses.
+    unsafe {
+        (*thread).round += 1;
+        if (*thread).round < ROUNDS
+            && let Some(key) = key()
+        {
+            // Destructors of other keys may still access memory.
+            libc::pthread_setspecific(key, thread.cast());
+            return;
+        }
+        word::set(std::ptr::null_mut());
+        let mut thread = Box::from_raw(thread);
+        thread.hand_over();
+        let mut threads = thread.process.threads();
+        let (number, last) = (thread.clock.thread(), thread.clock.segment());
+        threads.running -= 1;
+        threads.last.insert(number, last);
+        threads.free.push((number, last));
+        threads
+            .ended
+            .insert(libc::pthread_self() as u64, thread.clock.clock().clone());
+        drop(threads);
+        drop(thread);
+    }
+}
+
+type Join = unsafe extern "C-unwind" fn(u64, *mut c_void) -> c_int;
+type Timed = unsafe extern "C-unwind" fn(u64, *mut c_void, *const c_void) -> c_int;
+
+fn waits() {
+    if let Some(thread) = Thread::active() {
+        thread.quietly(Thread::hand_over);
+    }
+}
+
+fn joined(answer: c_int, other: u64) -> c_int {
+    if answer == 0
+        && let Some(thread) = Thread::active()
+    {
+        thread.quietly(|thread| {
+            let process = thread.process;
+            let mut threads = process.threads();
+            if let Some(clock) = threads.ended.remove(&other) {
+                let learned = thread.clock.acquire(&clock);
+                thread.alone = threads.only(thread.clock.clock());
+                drop(threads);
+                thread.clock_changed(learned);
+            }
+        });
+    }
+    answer
+}
+
+/// Exports the functions that wait for a thread's end.
+macro_rules! joins {
+    ($($name:ident $text:literal $type:ty $(, $more:ident)?;)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name(
+            other: u64, result: *mut c_void $(, $more: *const c_void)?
+        ) -> c_int {
+            static NEXT: Next = Next::new($text);
+            let Some(real) = real(&NEXT) else { return libc::ENOSYS };
+            waits();
+            // SAFETY: a function of this type has this name.
+            let answer = unsafe {
+                std::mem::transmute::<*mut c_void, $type>(real)(other, result $(, $more)?)
+            };
+            joined(answer, other)
+        }
+    )*};
+}
+
+joins! {
+    pthread_join c"pthread_join" Join;
+    pthread_tryjoin_np c"pthread_tryjoin_np" Join;
+    thrd_join c"thrd_join" Join;
+    pthread_timedjoin_np c"pthread_timedjoin_np" Timed, until;
+}
+
+type Name = unsafe extern "C" fn(u64, *const libc::c_char) -> c_int;
+
+/// The C library's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const libc::c_char) -> c_int {
+    static NEXT: Next = Next::new(c"pthread_setname_np");
+    let Some(real) = real(&NEXT) else {
+        return libc::ENOSYS;
+    };
+    // SAFETY: a function of this type has this name; a name ends.
+    let answer = unsafe { std::mem::transmute::<*mut c_void, Name>(real)(thread, name) };
+    // SAFETY: as above.
+    let own = unsafe { libc::pthread_self() } as u64 == thread;
+    if answer == 0
+        && own
+        && let Some(known) = Thread::active()
+        && let Some(record) = known.record
+    {
+        // SAFETY: as above.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) };
+        known.process.search.name_thread(record, name.to_bytes());
+    }
+    answer
+}
+
+impl Process {
+    pub(crate) fn threads(&self) -> std::sync::MutexGuard<'_, Threads> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Kept by each process.
+pub(crate) type Kept = Mutex<Threads>;
+
+/// Makes the only thread of a forked child known.
+pub(crate) fn adopt_child() {
+    if let Some(process) = process::current() {
+        let _ = adopt(process);
+    }
+}
