@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub const DEFAULT_LIMIT_NS: u64 = 600_000_000_000;
 
 /// How long it takes from a decision until a program follows it, in nanoseconds: what was measured on
-/// Linux between a grant and the claim's being followed (docs/measured.md).
+/// Linux between a grant and the claim's being followed (docs/measured/manager.md).
 pub const DEFAULT_DELAY_NS: u64 = 150_000;
 
 /// Programs that a scenario may start altogether.
