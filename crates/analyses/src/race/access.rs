@@ -36,7 +36,7 @@ pub struct Access {
     /// Which of the thread's segments: the pieces of its run between those operations that order it with
     /// other threads.
     pub segment: u32,
-    /// Where in the code, with which callers and which locks held: a number of [`Sites`](super::Sites).
+    /// Where in the code, with which callers and which locks held: a number in the table of sites.
     pub site: u32,
 }
 

@@ -39,7 +39,8 @@ impl Interned {
     fn find(&self, words: &Words<'_>, first: u64, second: u64) -> Result<u32, usize> {
         let mixed = (first ^ second.rotate_left(29)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut index = (mixed >> 32) as usize & (self.count - 1);
-        loop {
+        // A table that the program has written full has no free place to end at.
+        for _ in 0..self.count {
             // Number 0 means nothing.
             if index == 0 {
                 index = 1;
@@ -54,6 +55,7 @@ impl Interned {
             }
             index = (index + 1) & (self.count - 1);
         }
+        Err(1)
     }
 
     #[cold]

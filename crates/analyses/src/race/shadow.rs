@@ -95,7 +95,8 @@ impl Shadow {
 
     fn find(&self, words: &Words<'_>, key: u64) -> Result<usize, usize> {
         let mut index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.pages - 1);
-        loop {
+        // A table that the program has written full has no free place to end at.
+        for _ in 0..self.pages {
             let at = self.pages_at + 2 * index;
             match words.get(at) {
                 known if known == key => return Ok(words.get(at + 1) as usize),
@@ -103,6 +104,7 @@ impl Shadow {
                 _ => index = (index + 1) & (self.pages - 1),
             }
         }
+        Err(self.pages_at)
     }
 
     #[cold]
@@ -202,7 +204,10 @@ impl Shadow {
     ) -> Option<(Link, u32, u32)> {
         let mut link = Link::Cell(cell);
         let mut at = words.get(cell) as u32;
-        while at != 0 {
+        for _ in 0..=MOST {
+            if at == 0 {
+                break;
+            }
             let (known, next) = read(words, at, access.granule);
             if known.is_alike(access) && known.segment == segment {
                 return Some((link, at, next));
@@ -216,7 +221,10 @@ impl Shadow {
     fn last(&self, words: &Words<'_>, cell: usize, granule: u64) -> Option<(Link, u32, u32)> {
         let mut link = Link::Cell(cell);
         let mut at = words.get(cell) as u32;
-        while at != 0 {
+        for _ in 0..=MOST {
+            if at == 0 {
+                break;
+            }
             let (_, next) = read(words, at, granule);
             if next == 0 {
                 return Some((link, at, 0));
