@@ -1,4 +1,4 @@
-// C++'s own threads, locks and atomics. Without an argument nothing races; with one, the counter does.
+// C++'s own threads, locks and atomics. Without an argument nothing races; with one, `raced` does.
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-static int counter, raced;
+static int counter, raced, made_once;
 static std::mutex mutex;
 static std::shared_mutex shared;
 static std::condition_variable condition;
@@ -21,11 +21,9 @@ static const std::string &name() {
     return made;
 }
 
-static int work(bool races) {
+static int work() {
     int sum = 0;
     for (int i = 0; i < 200; i++) {
-        if (races)
-            raced++;
         {
             std::lock_guard<std::mutex> guard(mutex);
             counter++;
@@ -34,7 +32,7 @@ static int work(bool races) {
             std::shared_lock<std::shared_mutex> guard(shared);
             sum += (int)name().size();
         }
-        std::call_once(once, [] { counter = counter; });
+        std::call_once(once, [] { made_once++; });
     }
     return sum;
 }
@@ -44,13 +42,16 @@ int main(int argc, char **) {
     auto block = std::make_shared<std::vector<int>>(100, 1);
     for (int i = 0; i < 3; i++)
         threads.emplace_back([=] {
+            // Before anything that could order it.
+            if (argc > 1)
+                raced++;
             std::unique_lock<std::shared_mutex> guard(shared);
             (*block)[(size_t)i] = i;
             guard.unlock();
-            work(argc > 1);
+            work();
         });
     block.reset();
-    auto later = std::async(std::launch::async, [] { return work(false); });
+    auto later = std::async(std::launch::async, [] { return work(); });
     bool ready = false;
     std::thread waits([&] {
         std::unique_lock<std::mutex> guard(mutex);
@@ -65,5 +66,7 @@ int main(int argc, char **) {
     waits.join();
     for (auto &thread : threads)
         thread.join();
-    std::printf("%d %d\n", later.get(), counter);
+    // Arguments come in any order: it has to have ended before the counter is read.
+    int sum = later.get();
+    std::printf("%d %d\n", sum, counter);
 }
