@@ -6,14 +6,17 @@
 //! - [`Quiet`]: signals wait and `errno` is kept while the library works for itself.
 //! - [`Next`]: functions that are interposed: the ones that would have been called.
 //! - [`Lasting`]: memory for buffers that outlives the process.
+//! - [`Recording`]: how a process defers what its threads record.
 
 mod lasting;
 pub mod modules;
 mod next;
 mod quiet;
+mod recording;
 mod settings;
 pub mod word;
 
 pub use lasting::Lasting;
 pub use next::Next;
 pub use quiet::Quiet;
+pub use recording::Recording;

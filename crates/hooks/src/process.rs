@@ -4,22 +4,16 @@
 //! new one and leaves its parent's alone, whose locks and buffers are not its own.
 
 use crate::thread::{Front, Thread};
-use corewise_analyses::inside::{Lasting, Quiet, modules, word};
+use corewise_analyses::inside::{Quiet, Recording, word};
 use corewise_analyses::profile::{CallsBuffer, Coalesced, Profile};
 use corewise_analyses::region::{Entered, Manner, Region, VARIABLE};
-use corewise_defer::Environment;
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A process that is profiled.
 pub(crate) struct Process {
-    region: &'static Region,
-    entered: Entered<'static>,
+    pub(crate) recording: Recording<CallsBuffer>,
     profile: Profile<'static>,
-    /// Made by the first thread that needs it: a forked child often only executes something else.
-    environment: OnceLock<Environment<CallsBuffer>>,
-    pub(crate) modules: modules::Seen,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -41,11 +35,8 @@ pub(crate) fn inherited() -> Option<&'static mut Thread> {
 impl Process {
     fn begin(region: &'static Region, entered: Entered<'static>) -> Option<()> {
         let process = Box::leak(Box::new(Process {
-            region,
-            entered,
+            recording: Recording::new(region, entered),
             profile: Profile(entered.tables()?),
-            environment: OnceLock::new(),
-            modules: modules::Seen::default(),
         }));
         CURRENT.store(process, Ordering::Release);
         Some(())
@@ -53,52 +44,21 @@ impl Process {
 
     /// Where a thread of this process records its calls.
     pub(crate) fn front(&'static self) -> Front {
-        match self.region.wanted().manner {
+        match self.recording.region.wanted().manner {
             Manner::Sequential => Front::Sequential(self.profile),
             Manner::Nothing => Front::Nothing,
-            _ => Front::Deferred(
-                self.environment
-                    .get_or_init(|| self.environment())
-                    .producer(),
-            ),
+            _ => Front::Deferred(self.recording.producer(Coalesced(self.profile))),
         }
-    }
-
-    fn environment(&self) -> Environment<CallsBuffer> {
-        let settings = self.region.wanted().settings();
-        let settings = settings.memory(Lasting::new(self.entered)).without_end();
-        settings.environment_around(Coalesced(self.profile))
     }
 
     /// A call came in the middle of another's being recorded.
     #[cold]
     pub(crate) fn interrupted(&self) {
-        self.entered
+        self.recording
+            .entered
             .image
             .interrupted
             .fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// What is done whenever a buffer is handed over: looks whether libraries came or went, and says how
-    /// many buffers wait.
-    pub(crate) fn at_exchange(&self) {
-        self.look_at_modules();
-        if let Some(environment) = self.environment.get() {
-            self.entered.set_queued(environment.strategy().queued());
-        }
-    }
-
-    fn look_at_modules(&self) {
-        self.modules.look(&self.entered);
-    }
-
-    fn finish(&self) {
-        self.look_at_modules();
-        let Some(environment) = self.environment.get() else {
-            return;
-        };
-        environment.finish();
-        self.entered.account(&environment.report());
     }
 }
 
@@ -116,7 +76,7 @@ fn begun() -> Option<()> {
     let region: &'static Region = Box::leak(Box::new(Region::open(&value)?));
     let entered = region.enter()?;
     Process::begin(region, entered)?;
-    current()?.look_at_modules();
+    current()?.recording.look_at_modules();
     // SAFETY: functions of this library, which is never unloaded (it is preloaded). The allocator's own
     // handlers come first, so that ours can allocate.
     unsafe {
@@ -130,7 +90,7 @@ fn begun() -> Option<()> {
 extern "C" fn end() {
     if let Some(process) = current() {
         let _quiet = Quiet::now();
-        process.finish();
+        process.recording.finish();
     }
 }
 
@@ -144,6 +104,6 @@ unsafe extern "C" fn forked() {
         }
         INHERITED.store(thread, Ordering::Release);
         word::set(null_mut());
-        let _ = Process::begin(parent.region, parent.entered);
+        let _ = Process::begin(parent.recording.region, parent.recording.entered);
     }
 }

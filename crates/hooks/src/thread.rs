@@ -196,7 +196,7 @@ impl Thread {
             Front::Deferred(producer) => {
                 if producer.is_nearly_full() {
                     let _quiet = Quiet::now();
-                    self.process.at_exchange();
+                    self.process.recording.at_exchange();
                     deferred(producer);
                 } else {
                     deferred(producer);

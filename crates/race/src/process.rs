@@ -10,24 +10,18 @@ use crate::locks;
 use crate::order::Releases;
 use crate::thread::{Front, Thread};
 use crate::versions;
-use corewise_analyses::inside::{Lasting, Quiet, modules, word};
+use corewise_analyses::inside::{Quiet, Recording, word};
 use corewise_analyses::race::{AccessesBuffer, Counter, Deferred, Order, Reserve, Search};
 use corewise_analyses::region::{Entered, Manner, RACE_VARIABLE, Region};
-use corewise_defer::{Environment, Settings};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A process whose races are searched for.
 pub(crate) struct Process {
-    region: &'static Region,
-    entered: Entered<'static>,
+    recording: Recording<AccessesBuffer>,
     pub(crate) search: &'static Search<'static>,
-    /// Made by the first thread that needs it.
-    environment: OnceLock<Environment<AccessesBuffer>>,
     pub(crate) releases: Releases,
     pub(crate) threads: Kept,
-    modules: modules::Seen,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -43,13 +37,10 @@ impl Process {
         let order = Order::of(region.wanted().order);
         let search = Search::new(entered.words()?, Reserve::Region(entered), order)?;
         let process = Box::leak(Box::new(Process {
-            region,
-            entered,
+            recording: Recording::new(region, entered),
             search: Box::leak(Box::new(search)),
-            environment: OnceLock::new(),
             releases: Releases::new(),
             threads: Kept::default(),
-            modules: modules::Seen::default(),
         }));
         CURRENT.store(process, Ordering::Release);
         Some(())
@@ -57,38 +48,17 @@ impl Process {
 
     /// Where a thread of this process records its accesses.
     pub(crate) fn front(&'static self) -> Front {
-        match self.region.wanted().manner {
+        match self.recording.region.wanted().manner {
             Manner::Sequential => Front::Sequential(self.search),
             Manner::Nothing => Front::Nothing,
-            _ => Front::Deferred(
-                self.environment
-                    .get_or_init(|| self.environment())
-                    .producer(),
-            ),
+            _ => Front::Deferred(self.recording.producer(Deferred(self.search))),
         }
-    }
-
-    fn environment(&self) -> Environment<AccessesBuffer> {
-        let settings: Settings = self.region.wanted().settings();
-        let settings = settings.memory(Lasting::new(self.entered)).without_end();
-        settings.environment_around(Deferred(self.search))
     }
 
     /// What is done whenever a buffer is handed over.
     pub(crate) fn at_exchange(&self, recorded: u64) {
         self.search.words.add(Counter::Recorded, recorded);
-        self.modules.look(&self.entered);
-        if let Some(environment) = self.environment.get() {
-            self.entered.set_queued(environment.strategy().queued());
-        }
-    }
-
-    fn finish(&self) {
-        self.modules.look(&self.entered);
-        if let Some(environment) = self.environment.get() {
-            environment.finish();
-            self.entered.account(&environment.report());
-        }
+        self.recording.at_exchange();
     }
 }
 
@@ -110,7 +80,7 @@ fn begun() -> Option<()> {
     lives::begin();
     locks::begin();
     let process = current()?;
-    process.modules.look(&process.entered);
+    process.recording.look_at_modules();
     create::adopt(process)?;
     // SAFETY: functions of this library, which is never unloaded (it is preloaded). The allocator's own
     // handlers come first, so that ours can allocate.
@@ -130,11 +100,11 @@ extern "C" fn end() {
         Some(thread) => thread.quietly(|thread| {
             let _quiet = Quiet::now();
             thread.hand_over();
-            process.finish();
+            process.recording.finish();
         }),
         None => {
             let _quiet = Quiet::now();
-            process.finish();
+            process.recording.finish();
         }
     }
 }
@@ -150,12 +120,12 @@ unsafe extern "C" fn forked() {
     }
     word::set(null_mut());
     CURRENT.store(null_mut(), Ordering::Release);
-    let _ = parent
-        .region
+    let region = parent.recording.region;
+    let _ = region
         .enter()
-        .and_then(|entered| Process::begin(parent.region, entered));
+        .and_then(|entered| Process::begin(region, entered));
     if let Some(process) = current() {
-        process.modules.look(&process.entered);
+        process.recording.look_at_modules();
     }
     create::adopt_child();
 }
