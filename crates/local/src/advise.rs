@@ -110,6 +110,14 @@ impl Advisor {
         }
     }
 
+    /// Looks for longer at what others use: 70 ms more, once.
+    fn look_longer(&mut self) {
+        if let Some(seen) = &mut self.seen {
+            seen.look_longer(&self.effective);
+            self.set_key();
+        }
+    }
+
     /// Things that went wrong without stopping anything.
     pub fn warnings(&self) -> &[String] {
         self.memory.warnings()
@@ -239,11 +247,7 @@ impl Advisor {
             Some(stdin) => stdin,
             None => Spool::capture(self.request.stdin_limit).map_err(AdviseError::Stdin)?,
         };
-        if let Some(seen) = &mut self.seen {
-            seen.look_longer(&self.effective);
-        }
-        // The load is known better now.
-        self.set_key();
+        self.look_longer();
         let mut search = self.request.search(self.space(), self.memory.past());
         let within = self.idle_cpus();
         let stdin = self.stdin.insert(stdin);
@@ -292,7 +296,12 @@ impl Advisor {
         self.check_free()?;
         self.check_knob()?;
         let recalled = self.recall_from_idle(follows).or_else(|| self.recall());
-        match recalled {
+        if let Some(recalled) = recalled {
+            return Ok(recalled);
+        }
+        // What a moment showed of the load may have been chance; a search costs much more than a longer look.
+        self.look_longer();
+        match self.recall() {
             Some(recalled) => Ok(recalled),
             None => self.tune_or_rule(progress),
         }

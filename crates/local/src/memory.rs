@@ -19,11 +19,17 @@ const LIVE: &str = "live";
 /// The same for what could not be searched: a program that a probe has shown to take no number of threads.
 const NO_KNOB: &str = "no-knob";
 
+/// Within so many CPUs of a class of load, its results hold, too, where the nearest class has none. (That class is
+/// within half a CPU.)
+const NEAR: f64 = 0.75;
+
 /// The history of one program under one condition. Whatever goes wrong with it is a warning: no
 /// program is kept from running for it.
 pub(crate) struct Memory {
     history: Option<History>,
     key: Option<Key>,
+    /// CPUs that others use, before they became a class of the key.
+    others: f64,
     warnings: Vec<String>,
 }
 
@@ -38,6 +44,7 @@ impl Memory {
         let mut memory = Memory {
             history: None,
             key: None,
+            others: 0.0,
             warnings: Vec::new(),
         };
         match opened {
@@ -71,6 +78,7 @@ impl Memory {
         let script = script.or(detected.script.as_deref());
         let bytes = history::key::input_bytes(args, stdin_size(), look);
         let root = Root::system();
+        self.others = others;
         self.key = ProgramKey::of(&detected.executable, script)
             .ok()
             .map(|program| Key {
@@ -96,10 +104,31 @@ impl Memory {
         &self.warnings
     }
 
-    /// The result for exactly the key.
+    /// The result for the key; else, where what others use lies near the border to the next class of load, that
+    /// class's, whose key it goes on with: the same neighbour is seen now on this side of the border and now on
+    /// that, and a search for each would find the same. An idle machine's class is not taken for a busy one's,
+    /// nor the other way round.
     pub(crate) fn recall(&mut self) -> Option<Record> {
         let key = self.key.clone()?;
-        self.recall_for(&key)
+        let recalled = self.recall_for(&key);
+        if recalled.is_some() {
+            return recalled;
+        }
+        let class = key.load_class;
+        let next = match self.others >= f64::from(class) {
+            true => class + 1,
+            false => class.saturating_sub(1),
+        };
+        if class == 0 || next == 0 || (self.others - f64::from(next)).abs() > NEAR {
+            return None;
+        }
+        let key = Key {
+            load_class: next,
+            ..key
+        };
+        let recalled = self.recall_for(&key)?;
+        self.key = Some(key);
+        Some(recalled)
     }
 
     /// The result for the same on the idle machine.
@@ -331,8 +360,51 @@ mod tests {
                 load_class: 1,
                 objective: "speed".to_owned(),
             }),
+            others: 1.0,
             warnings: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_was_found_beside_a_like_load_is_recalled_on_both_sides_of_the_classes_border() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut memory = beside_others(folder.path());
+        let see = |others: f64, memory: &mut Memory| {
+            memory.others = others;
+            memory.key.as_mut().unwrap().load_class = history::key::load_class(others);
+        };
+        let found = |threads| Record {
+            chosen_threads: threads,
+            ..Record::default()
+        };
+        see(1.9, &mut memory);
+        memory.remember_for(&memory.key.clone().unwrap(), &found(2));
+        see(1.4, &mut memory);
+        assert_eq!(memory.recall().unwrap().chosen_threads, 2);
+        see(1.1, &mut memory);
+        assert_eq!(memory.recall(), None, "a load of one is not one of two");
+        memory.remember_for(&memory.key.clone().unwrap(), &found(1));
+        see(1.4, &mut memory);
+        assert_eq!(
+            memory.recall().unwrap().chosen_threads,
+            1,
+            "its own class first"
+        );
+        see(0.4, &mut memory);
+        assert_eq!(memory.recall(), None, "idle is not busy");
+    }
+
+    #[test]
+    fn what_was_found_on_the_idle_machine_does_not_stand_for_a_little_load() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut memory = beside_others(folder.path());
+        let idle = Key {
+            load_class: 0,
+            ..memory.key.clone().unwrap()
+        };
+        memory.remember_for(&idle, &Record::default());
+        memory.others = 0.6;
+        assert_eq!(memory.recall(), None);
     }
 
     #[test]

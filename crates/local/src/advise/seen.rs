@@ -18,6 +18,8 @@ pub(super) struct Seen {
     pub(super) fair: f64,
     /// CPUs that were idle when the program was asked for; never none.
     pub(super) idle: Vec<u32>,
+    /// Whether it was looked at for longer than before recalling.
+    longer: bool,
 }
 
 impl Seen {
@@ -31,12 +33,16 @@ impl Seen {
             others: load.others(),
             fair: fair_share(effective.count, &load.groups),
             idle: load.idle(),
+            longer: false,
         };
         Ok((seen, load.idlest_first()))
     }
 
-    /// Looks for longer than the one before recalling, while the sensors are made ready.
+    /// Looks for another 70 ms, while the sensors are made ready; only once.
     pub(super) fn look_longer(&mut self, effective: &EffectiveCpus) {
+        if std::mem::replace(&mut self.longer, true) {
+            return;
+        }
         let load = std::thread::scope(|scope| {
             scope.spawn(corewise_machine::program::prepare);
             load::measure(&effective.cpus, LOOK_BEFORE_SEARCH)
