@@ -22,7 +22,7 @@ pub mod sweep;
 pub mod unprobed;
 pub mod usl;
 
-pub use fair::fair_share;
+pub use fair::{Used, fair_share, is_denied};
 
 use crate::profile::Profile;
 use crate::setting::{Convert, Setting, WaitPolicy};

@@ -6,14 +6,14 @@ mod seen;
 
 pub use error::AdviseError;
 
-use crate::history::Record;
+use crate::history::{Point, Record};
 use crate::live::{self, FoundRegion};
 use crate::memory::{Memory, stop_from};
 use crate::probing::{ProbeError, Prober, confine};
 use crate::request::{Algorithm, Request};
 use crate::tune::{Progress, Tuned, tune};
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Objective, Space};
+use corewise_decide::search::{Choice, Objective, Space, is_denied};
 use corewise_decide::setting::Setting;
 use corewise_launch::command::Command;
 use corewise_launch::runtimes::{Detected, Surroundings, detect_in};
@@ -192,8 +192,14 @@ impl Advisor {
     fn recall(&mut self) -> Option<Advice> {
         self.look();
         let record = self.memory.recall()?;
-        // It was found beside neighbours of our own scheduling group, perhaps.
-        let most = self.space().most_by_group().unwrap_or(u32::MAX);
+        let space = self.space();
+        // It was found beside neighbours of our own scheduling group, perhaps, or where the kernel did not give
+        // the group its share.
+        let denied = |p: &Point| p.used().is_some_and(|used| is_denied(space.fair, &used));
+        let most = match record.points.iter().any(denied) {
+            true => u32::MAX,
+            false => space.most_by_group().unwrap_or(u32::MAX),
+        };
         let advice = self.recalled(record)?;
         (advice.choice.setting.threads <= most).then_some(advice)
     }

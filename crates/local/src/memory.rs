@@ -287,6 +287,8 @@ pub fn record(tuned: &Tuned) -> Record {
             speed: measure.speed(p),
             spin: p.spin.map(|s| s / p.cpu_util.max(1e-9)),
             cpu_util: Some(p.cpu_util),
+            cpu_wait: Some(p.cpu_wait),
+            idle: Some(p.idle),
             lock: Some(p.lock),
             vcx_rate: Some(p.vcx_rate),
             migration_rate: Some(p.migration_rate),

@@ -18,11 +18,12 @@
 //! More threads than CPUs are tried only where no neighbour is at work: there they would be paid for
 //! with the neighbour's share. Where the neighbour is in another scheduling group (another session, another
 //! cgroup), no more threads are chosen than this group gets CPUs in the long run ([`super::fair_share`]),
-//! whatever a short window showed.
+//! whatever a short window showed; unless one showed that the kernel does not give it that
+//! ([`super::is_denied`]).
 
 use super::usl::Usl;
 use super::{
-    Choice, Extent, NEIGHBOUR_MIN, Objective, Outcome, Search, Space, Step, StopReason, Trial,
+    Choice, Extent, NEIGHBOUR_MIN, Objective, Outcome, Search, Space, Step, StopReason, Trial, Used,
 };
 use crate::profile::{Measure, Profile};
 use crate::setting::{Setting, WaitPolicy};
@@ -144,10 +145,23 @@ impl BoundSearch {
         .clamp(self.space.min, self.space.max)
     }
 
-    /// What the neighbours' scheduling groups leave to the program's, while these neighbours are at work.
+    /// What the neighbours' scheduling groups leave to the program's, while these neighbours are at work, and as
+    /// long as the kernel was not seen to leave it less.
     fn most_by_group(&self) -> Option<u32> {
         let here = self.others() >= NEIGHBOUR_MIN;
-        self.space.most_by_group().filter(|_| here)
+        let most = self.space.most_by_group().filter(|_| here)?;
+        (!self.seen.iter().any(|p| self.is_denied(p))).then_some(most)
+    }
+
+    /// Whether the kernel was seen to give the program less than its group's share.
+    fn is_denied(&self, profile: &Profile) -> bool {
+        let used = Used {
+            threads: profile.setting.threads,
+            cpu_util: profile.cpu_util,
+            cpu_wait: profile.cpu_wait,
+            idle: profile.idle,
+        };
+        super::is_denied(self.space.fair, &used)
     }
 
     /// Settings not yet tried, coarse on large machines.
@@ -312,7 +326,7 @@ impl BoundSearch {
                 worth *= CROWDED_DISCOUNT;
             }
         }
-        if others >= NEIGHBOUR_MIN && profile.setting.threads <= free {
+        if others >= NEIGHBOUR_MIN && profile.setting.threads <= free && !self.is_denied(profile) {
             worth *= as_if_spread_out(profile);
         }
         worth * self.passive_discount(profile.setting, measure)

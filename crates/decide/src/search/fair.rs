@@ -27,9 +27,65 @@ pub fn fair_share(cpus: f64, others: &[f64]) -> f64 {
     left.max(0.0)
 }
 
+/// A program that wants its share has at least this part of it, or the kernel shares CPUs out differently here.
+const HELD: f64 = 0.75;
+
+/// It wants its share if it uses, or waits for, at least this part of it.
+const WANTED: f64 = 0.9;
+
+/// Where more than this is idle, a thread that waits has only not been moved there yet.
+const NOT_IDLE: f64 = 0.15;
+
+/// What a program used for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Used {
+    /// Its threads.
+    pub threads: u32,
+    /// CPUs that it used.
+    pub cpu_util: f64,
+    /// Threads that waited for a CPU, on average.
+    pub cpu_wait: f64,
+    /// CPUs that were idle.
+    pub idle: f64,
+}
+
+/// Whether a program was denied the share that [`fair_share`] promised. Beside groups whose threads sleep and wake up
+/// thousands of times a second (a database server and its clients), a kernel may give a busy thread next to
+/// nothing of the CPU that it shares with them: then the share is what more threads can get.
+pub fn is_denied(fair: f64, used: &Used) -> bool {
+    let share = f64::from(used.threads).min(fair);
+    let wanted = used.cpu_util + used.cpu_wait >= WANTED * share;
+    wanted && used.cpu_util < HELD * share && used.idle < NOT_IDLE
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_its_share_is_denied_it_and_who_sleeps_is_not() {
+        let used = |threads, cpu_util, cpu_wait, idle| Used {
+            threads,
+            cpu_util,
+            cpu_wait,
+            idle,
+        };
+        assert!(is_denied(1.0, &used(1, 0.4, 0.6, 0.0)));
+        assert!(!is_denied(1.0, &used(1, 0.9, 0.1, 0.0)));
+        assert!(
+            !is_denied(1.0, &used(1, 0.4, 0.1, 0.0)),
+            "it does not want more"
+        );
+        assert!(
+            !is_denied(1.0, &used(1, 0.5, 0.5, 0.9)),
+            "there is an idle CPU"
+        );
+        assert!(
+            !is_denied(1.0, &used(2, 0.98, 1.0, 0.0)),
+            "it has what one CPU is worth"
+        );
+        assert!(!is_denied(3.0, &used(2, 1.9, 0.1, 0.0)));
+    }
 
     #[test]
     fn what_another_group_does_not_want_is_left() {

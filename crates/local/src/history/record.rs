@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Key;
 use crate::live::FoundRegion;
+use corewise_decide::search::Used;
 use corewise_decide::setting::Setting;
 use corewise_launch::runtimes::Detected;
 
@@ -26,6 +27,12 @@ pub struct Point {
     /// CPUs kept busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_util: Option<f64>,
+    /// Threads that had no CPU though they could run, on average.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_wait: Option<f64>,
+    /// CPUs that were idle.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<f64>,
     /// Time blocked on locks, in seconds for each thread and second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<f64>,
@@ -38,6 +45,18 @@ pub struct Point {
     /// Length of the probe, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
+}
+
+impl Point {
+    /// What the program used, where that was kept.
+    pub fn used(&self) -> Option<Used> {
+        Some(Used {
+            threads: self.threads,
+            cpu_util: self.cpu_util?,
+            cpu_wait: self.cpu_wait?,
+            idle: self.idle?,
+        })
+    }
 }
 
 /// What a search found out.

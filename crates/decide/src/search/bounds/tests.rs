@@ -103,6 +103,21 @@ fn beside_a_neighbour_of_another_group_no_more_threads_are_chosen_than_the_own_g
 }
 
 #[test]
+fn where_the_kernel_denies_a_group_its_share_more_threads_may_get_it() {
+    // Beside a database server: one thread has a third of a CPU, two have what one should have.
+    let space = Space {
+        others: 2.0,
+        fair: 1.0,
+        ..Space::for_cpus(2.0)
+    };
+    let (tried, choice) = run(space, &|s| match s.threads {
+        1 => profile(s, 0.35, 0.0, 0.0, 1.65),
+        _ => profile(s, 0.95, 0.0, 0.0, 1.05),
+    });
+    assert_eq!(choice.setting, Setting::threads(2), "{tried:?}");
+}
+
+#[test]
 fn half_of_a_large_machine_is_left_beside_a_group_that_wants_all() {
     let space = Space {
         others: 24.0,
