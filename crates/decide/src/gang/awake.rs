@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// The shortest time that a program must have been let run for its threads to be judged, in nanoseconds; at first,
 /// when it should soon be known what it is, so long.
 const SHORTEST_NS: u64 = 100_000_000;
-const FIRST_NS: u64 = 40_000_000;
+const FIRST_NS: u64 = 30_000_000;
 
 /// A thread that uses this part of the time that it was not waiting for a CPU hardly sleeps.
 const HARDLY: f64 = 0.85;
@@ -122,7 +122,7 @@ mod tests {
     fn a_program_is_judged_after_it_has_run_for_long_enough() {
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0)]), None);
-        assert_eq!(awake.read(&at(30, &[(30, 0)]), None), None);
+        assert_eq!(awake.read(&at(20, &[(20, 0)]), None), None);
         assert_eq!(awake.threads(), None);
         awake.read(&at(50, &[(50, 0)]), None);
         assert_eq!(awake.threads(), Some(1));
@@ -142,7 +142,7 @@ mod tests {
         };
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0), (0, 0)]), Some(&turn));
-        assert_eq!(awake.read(&at(30, &[(30, 0), (5, 0)]), Some(&turn)), None);
+        assert_eq!(awake.read(&at(20, &[(20, 0), (5, 0)]), Some(&turn)), None);
         awake.read(&at(100, &[(49, 0), (20, 0)]), Some(&turn));
         assert_eq!(awake.threads(), Some(1));
         // A new turn begins a new time.

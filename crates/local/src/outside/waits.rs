@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A gang, and a program whose loops are being looked for, are looked at so often; a gang of which nothing is
 /// known yet, so often.
 const OFTEN: Duration = Duration::from_millis(100);
-const AT_FIRST: Duration = Duration::from_millis(20);
+const AT_FIRST: Duration = Duration::from_millis(10);
 
 /// What has changed a little is said again so often at most.
 const AGAIN: Duration = Duration::from_secs(1);

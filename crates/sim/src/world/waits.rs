@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Gangs are looked at so often, and so often while nothing is known of one, in nanoseconds.
 const OFTEN_NS: u64 = 100_000_000;
-const AT_FIRST_NS: u64 = 20_000_000;
+const AT_FIRST_NS: u64 = 10_000_000;
 
 /// What is seen of all gangs.
 #[derive(Debug, Default)]
