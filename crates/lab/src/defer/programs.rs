@@ -31,6 +31,7 @@ struct Entry {
     source: Vec<String>,
     build: String,
     command: Vec<String>,
+    small: Option<Vec<String>>,
     busy: u32,
     #[serde(default)]
     ends: Vec<i32>,
@@ -48,6 +49,7 @@ pub struct Instrumented {
     not_inlined: PathBuf,
     raced: PathBuf,
     words: Vec<String>,
+    small: Vec<String>,
     ends: Vec<i32>,
     folder: PathBuf,
 }
@@ -112,6 +114,15 @@ impl Instrumented {
         }
     }
 
+    /// The same program with less to do.
+    #[must_use]
+    pub fn small(&self) -> Instrumented {
+        Instrumented {
+            words: self.small.clone(),
+            ..self.clone()
+        }
+    }
+
     /// The command compiled with `-fsanitize=thread`.
     pub fn raced(&self) -> Job {
         self.job(&self.raced)
@@ -122,8 +133,21 @@ impl Instrumented {
         &self.hooked
     }
 
+    /// The instrumented command, which ends with 0 where it succeeds: for tools that do not tell how it ended.
+    pub fn hooked_to_zero(&self) -> Job {
+        let codes: String = self.ends.iter().map(|code| format!("{code} ")).collect();
+        let script = format!(
+            "cd \"$0\" && \"$@\"; code=$?; case \" 0 {codes}\" in *\" $code \"*) exit 0;; *) exit $code;; esac"
+        );
+        self.scripted(&script, &self.hooked)
+    }
+
     fn job(&self, program: &Path) -> Job {
-        let place = ["sh", "-c", "cd \"$0\" && exec \"$@\""].map(str::to_owned);
+        self.scripted("cd \"$0\" && exec \"$@\"", program)
+    }
+
+    fn scripted(&self, script: &str, program: &Path) -> Job {
+        let place = ["sh", "-c", script].map(str::to_owned);
         let folder = self.folder.to_string_lossy().into_owned();
         let program = program.to_string_lossy().into_owned();
         let words = place.into_iter().chain([folder, program]);
@@ -259,7 +283,9 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
         }
         Ok(out)
     };
-    let words = entry.command.iter().map(|word| filled(context, word));
+    let words = |command: &[String]| -> Result<Vec<String>> {
+        command.iter().map(|word| filled(context, word)).collect()
+    };
     Ok(Instrumented {
         name: entry.name.clone(),
         busy: entry.busy,
@@ -267,7 +293,8 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
         hooked: make("hooked", hooks)?,
         not_inlined: make("not-inlined", &format!("{hooks} -fno-inline"))?,
         raced: make("raced", "-O2 -g -fsanitize=thread")?,
-        words: words.collect::<Result<_>>()?,
+        words: words(&entry.command)?,
+        small: words(entry.small.as_ref().unwrap_or(&entry.command))?,
         ends: entry.ends.clone(),
         folder: folder.to_owned(),
     })
