@@ -5,7 +5,7 @@
     reason = "buffers of processes that are gone; see `settle`"
 )]
 
-use crate::profile::{CallsBuffer, Profile};
+use crate::profile::{CallsBuffer, Profile, Window};
 use crate::region::{Entered, Module, Region};
 use crate::table::OUTSIDE;
 use corewise_defer::execute_left;
@@ -75,7 +75,8 @@ fn image(entered: Entered<'_>) -> Found {
     let Some(tables) = entered.tables() else {
         return found;
     };
-    settle(&entered, &Profile(tables), &mut found);
+    let window = Window::around(entered.image.window.load(Ordering::Relaxed));
+    settle(&entered, &Profile { tables, window }, &mut found);
     let address = |place: u64| match place {
         0 => Some(0),
         place => {

@@ -27,7 +27,7 @@ pub const VARIABLE: &str = "COREWISE_PROFILE";
 /// The variable that leads a program's processes to the region of a search for races.
 pub const RACE_VARIABLE: &str = "COREWISE_RACE";
 /// "corewise" and the version of what follows.
-const MAGIC: u64 = 0x6377_7072_6f66_0001;
+const MAGIC: u64 = 0x6377_7072_6f66_0002;
 /// Address space of a profile; memory is only taken as it is used.
 const BYTES: usize = 1 << 32;
 /// The same of a search for races, which has much more for each process.
@@ -141,6 +141,8 @@ pub struct Image {
     pub interrupted: AtomicU64,
     /// Buffers that waited when one was handed over last.
     queued: AtomicU64,
+    /// Where the [window](crate::profile::Window) of its program's functions begins.
+    pub window: AtomicU64,
     /// Buffers processed by producers, consumers and waiters; time that producers helped, and waited, in
     /// ns; the most memory of buffers, in bytes: of the processes that ended in order.
     pub account: [AtomicU64; 6],

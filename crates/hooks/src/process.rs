@@ -5,7 +5,7 @@
 
 use crate::thread::{Front, Thread};
 use corewise_analyses::inside::{Quiet, Recording, word};
-use corewise_analyses::profile::{CallsBuffer, Coalesced, Profile};
+use corewise_analyses::profile::{CallsBuffer, Coalesced, Profile, Window};
 use corewise_analyses::region::{Entered, Manner, Region, VARIABLE};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A process that is profiled.
 pub(crate) struct Process {
     pub(crate) recording: Recording<CallsBuffer>,
-    profile: Profile<'static>,
+    pub(crate) profile: Profile<'static>,
 }
 
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -34,9 +34,16 @@ pub(crate) fn inherited() -> Option<&'static mut Thread> {
 
 impl Process {
     fn begin(region: &'static Region, entered: Entered<'static>) -> Option<()> {
+        // SAFETY: looks at what the kernel told this process.
+        let window = Window::around(unsafe { libc::getauxval(libc::AT_ENTRY) });
+        entered
+            .image
+            .window
+            .store(window.start(), Ordering::Relaxed);
+        let tables = entered.tables()?;
         let process = Box::leak(Box::new(Process {
             recording: Recording::new(region, entered),
-            profile: Profile(entered.tables()?),
+            profile: Profile { tables, window },
         }));
         CURRENT.store(process, Ordering::Release);
         Some(())

@@ -10,7 +10,7 @@
 
 use crate::process::{self, Process};
 use corewise_analyses::inside::{Quiet, word};
-use corewise_analyses::profile::{Calls, CallsBuffer, Profile};
+use corewise_analyses::profile::{Calls, CallsBuffer, Profile, Window};
 use corewise_defer::Producer;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -52,6 +52,8 @@ pub(crate) struct Thread {
     beyond: usize,
     front: Front,
     pub(crate) process: &'static Process,
+    /// The process's, at hand.
+    window: Window,
     round: u32,
     frames: Box<[std::mem::MaybeUninit<Frame>]>,
 }
@@ -94,6 +96,7 @@ impl Thread {
             beyond: 0,
             front: process.front(),
             process,
+            window: process.profile.window,
             round: 0,
             frames: Box::new_uninit_slice(DEEPEST),
         }));
@@ -142,9 +145,29 @@ impl Thread {
         } else {
             self.beyond += 1;
         }
+        match &self.front {
+            Front::Deferred(producer) if !producer.is_nearly_full() => {
+                match self.window.pair(caller, function) {
+                    Some(pair) => producer.near(pair),
+                    None => producer.call(caller, function),
+                }
+            }
+            Front::Deferred(_) => return self.called_and_full(caller, function),
+            Front::Sequential(profile) => profile.call(caller, function),
+            Front::Nothing => {}
+        }
+        std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        self.busy = 0;
+    }
+
+    /// The rest of [`Thread::enter`] where the buffer is handed over: apart, so that the usual way has no room on
+    /// the machine's stack to make.
+    #[cold]
+    #[inline(never)]
+    fn called_and_full(&mut self, caller: u64, callee: u64) {
         self.record(
-            |calls| calls.call(caller, function),
-            |calls| calls.call(caller, function),
+            |calls| calls.call(caller, callee),
+            |calls| calls.call(caller, callee),
         );
         std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
         self.busy = 0;
