@@ -278,6 +278,19 @@ fn threads_in_somebody_elses_group_are_left_there() {
 }
 
 #[test]
+fn bandwidth_that_is_not_counted_in_percent_is_not_shared_out() {
+    // AMD's unit is an eighth of a gigabyte a second; with the mount option mba_MBps it is a megabyte.
+    for all in ["MB:0=2048;1=2048\n", "MB:0=4294967295\n"] {
+        let tree = desktop();
+        with_resctrl(&tree);
+        tree.write("sys/fs/resctrl/schemata", &format!("L3:0=7ff\n{all}"));
+        let found = Resctrl::find(&tree.root).unwrap();
+        assert!(found.bandwidth().unwrap_err().contains("percent"));
+        assert_eq!(found.ways(), Some(11), "caches can still be");
+    }
+}
+
+#[test]
 fn a_half_present_tree_sets_what_is_there_and_says_what_is_not() {
     let tree = desktop();
     std::fs::remove_file(tree.root.path("dev/cpu/3/msr")).unwrap();

@@ -11,9 +11,11 @@
 //! are all at useful work, the search is over after a single probe: no setting can beat it. If not,
 //! the reason says which settings still could: spinning can be recovered by waiting passively or by
 //! fewer threads, idle CPUs by more threads or, under contended locks, by fewer. The most promising
-//! one is tried next. Where one thread alone is busy nearly all the time, what it does beyond its share of
-//! the common work bounds everybody's speed, too ([`Profile::most_useful`]). So it goes on, until none that is left could be faster by more than [`MARGIN`]. Once there are
-//! points enough, a fitted scalability law ([`super::usl`]) lowers the bounds of what lies between.
+//! one is tried next. On larger machines, what more threads win is taken to become less and less. Where one
+//! thread alone is busy nearly all the time, what it does beyond its share of the common work bounds
+//! everybody's speed, too ([`Profile::most_useful`]). So it goes on, until none that is left could be faster
+//! by more than [`MARGIN`]. Once there are points enough, a fitted scalability law ([`super::usl`]) lowers the
+//! bounds of what lies between.
 //!
 //! More threads than CPUs are tried only where no neighbour is at work: there they would be paid for
 //! with the neighbour's share. Where the neighbour is in another scheduling group (another session, another
@@ -221,12 +223,39 @@ impl BoundSearch {
             return capacity.min(seen.useful() + seen.wasted());
         }
         if candidate.threads <= seen.setting.threads || candidate.wait != seen.setting.wait {
+            let idle = match candidate.wait == seen.setting.wait && self.space.cpus > SMALL_MACHINE
+            {
+                // Fewer threads do more with the CPUs only where threads were in each other's way.
+                true => idle * (seen.lock / CONTENDED).min(1.0),
+                false => idle,
+            };
             return capacity.min(seen.useful() + seen.wasted() + idle);
         }
         // More threads of the same kind use what is idle; they do not make the others stop spinning.
         // Where critical threads queue for locks, they would only join the queue.
         let free_of_locks = (1.0 - seen.lock / CONTENDED).max(0.0);
         capacity.min(seen.useful() + idle * free_of_locks)
+    }
+
+    /// The most useful CPUs that `candidate` could have if what more threads win only becomes less: beyond two
+    /// settings that were tried, each thread adds at most what one between them did. Where all steps are small, so
+    /// are differences, and nothing is concluded from them.
+    fn by_trend(&self, candidate: Setting) -> f64 {
+        let alike = |p: &&Profile| {
+            p.setting.wait == candidate.wait && p.setting.threads < candidate.threads
+        };
+        let mut fewer: Vec<&Profile> = self.seen.iter().filter(alike).collect();
+        fewer.sort_by_key(|p| p.setting.threads);
+        let [.., before, last] = fewer[..] else {
+            return f64::INFINITY;
+        };
+        if self.space.cpus <= SMALL_MACHINE || self.others() >= NEIGHBOUR_MIN {
+            return f64::INFINITY;
+        }
+        let between = f64::from(last.setting.threads - before.setting.threads);
+        let beyond = f64::from(candidate.threads - last.setting.threads);
+        let won = (last.useful() - before.useful()).max(0.0);
+        last.useful() + won / between * beyond
     }
 
     /// How fast `candidate` could be at best, in the unit of `measure`.
@@ -240,7 +269,7 @@ impl BoundSearch {
             let serial = p.most_useful(self.space.cpus).unwrap_or(f64::INFINITY);
             self.bound(candidate, p).min(serial)
         });
-        let bound = bounds.fold(f64::INFINITY, f64::min);
+        let bound = bounds.fold(self.by_trend(candidate), f64::min);
         let promise = bound * per_cpu * self.passive_discount(candidate, measure);
         match fit {
             Some(fit) if candidate.wait == WaitPolicy::Default => {

@@ -24,7 +24,8 @@ const MAX_LISTINGS: usize = 16;
 pub struct Resctrl {
     folder: PathBuf,
     cache: Option<Cache>,
-    bandwidth: Option<Bandwidth>,
+    /// Why not, where it cannot be shared out.
+    bandwidth: Result<Bandwidth, &'static str>,
     /// Numbers of the L3 caches.
     caches: Vec<u32>,
 }
@@ -70,10 +71,16 @@ impl Resctrl {
                 all,
                 least: value(root, &info("L3/min_cbm_bits")).unwrap_or(1),
             });
-        let bandwidth = line("MB").map(|_| Bandwidth {
-            least: value(root, &info("MB/min_bandwidth")).unwrap_or(10),
-            step: value(root, &info("MB/bandwidth_gran")).unwrap_or(10),
-        });
+        let bandwidth = match line("MB") {
+            None => Err("the processor shares out caches only"),
+            Some((_, domains)) if !in_percent(domains) => Err(
+                "resctrl counts bandwidth in another unit than percent: that of AMD's processors, or the mount option mba_MBps (mount it again without)",
+            ),
+            Some(_) => Ok(Bandwidth {
+                least: value(root, &info("MB/min_bandwidth")).unwrap_or(10),
+                step: value(root, &info("MB/bandwidth_gran")).unwrap_or(10),
+            }),
+        };
         let domains = line("L3").filter(|_| cache.is_some()).or(line("MB"));
         let Some((_, domains)) = domains else {
             return Err(format!(
@@ -95,8 +102,11 @@ impl Resctrl {
     }
 
     /// Whether memory bandwidth can be.
-    pub fn has_bandwidth(&self) -> bool {
-        self.bandwidth.is_some()
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn bandwidth(&self) -> Result<(), &'static str> {
+        self.bandwidth.map(|_| ())
     }
 
     /// The ways from `from` to `to` percent of a cache; never fewer than a group must have.
@@ -163,9 +173,9 @@ impl<'log> ProgramShare<'log> {
     /// [`Error::Unavailable`] where bandwidth cannot be shared out, [`Error::Write`] where the kernel
     /// refuses.
     pub fn set_bandwidth(&self, percent: u32) -> Result<(), Error> {
-        let bandwidth = self.resctrl.bandwidth.ok_or(Error::Unavailable {
+        let bandwidth = self.resctrl.bandwidth.map_err(|why| Error::Unavailable {
             what: "sharing out memory bandwidth",
-            why: "the processor shares out caches only".into(),
+            why: why.into(),
         })?;
         let step = bandwidth.step.max(1);
         let percent = percent.min(100).next_multiple_of(step).min(100);
@@ -245,6 +255,14 @@ impl<'log> ProgramShare<'log> {
     }
 }
 
+/// Whether a line of the default group is in percent. It may use all: 100 %, or a number of megabytes, or of eighths
+/// of a gigabyte, a second that is far above that (the same document, "Memory bandwidth Allocation").
+fn in_percent(domains: &str) -> bool {
+    let numbers = domains.split(';').filter_map(|part| part.split_once('='));
+    let mut numbers = numbers.map(|(_, number)| number.trim().parse::<u64>());
+    numbers.all(|number| number.is_ok_and(|number| number <= 100))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,7 +276,7 @@ mod tests {
         let resctrl = Resctrl {
             folder: PathBuf::new(),
             cache: Some(cache),
-            bandwidth: None,
+            bandwidth: Err("none"),
             caches: vec![0],
         };
         (resctrl, cache)

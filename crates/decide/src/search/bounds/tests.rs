@@ -182,6 +182,28 @@ fn no_more_threads_than_cpus_beside_a_neighbour() {
 }
 
 #[test]
+fn where_more_threads_won_nothing_still_more_are_not_tried() {
+    // Ten CPUs' work, however many threads: the rest of the time all wait for a device.
+    let (tried, choice) = run(Space::for_cpus(24.0), &|s| {
+        let busy = f64::from(s.threads.min(10));
+        profile(s, busy, 0.0, 24.0 - busy, 0.0)
+    });
+    assert_eq!(tried, [24, 36].map(Setting::threads));
+    assert_eq!(choice.setting, Setting::threads(24));
+}
+
+#[test]
+fn threads_go_on_being_added_where_each_wins_something() {
+    // A pipeline whose slow stage is served better by each thread more.
+    let (tried, choice) = run(Space::for_cpus(24.0), &|s| {
+        let busy = f64::from(s.threads).min(48.0) / 2.0 * 0.98;
+        profile(s, busy, 0.0, 24.0 - busy, 0.0)
+    });
+    assert!(tried.len() <= 3, "{tried:?}");
+    assert_eq!(choice.setting, Setting::threads(48));
+}
+
+#[test]
 fn slowly_rising_curves_do_not_stop_the_search_early() {
     // canneal and blackscholes: 3.6 and 4.9 times as fast with 41 and 33 threads; climbing searches
     // stop at 9 with 2.9 and 3.7.

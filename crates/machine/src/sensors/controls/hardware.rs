@@ -70,9 +70,7 @@ pub(super) fn cache_share(root: &Root) -> Tried {
 }
 
 pub(super) fn bandwidth_share(root: &Root) -> Tried {
-    if !Resctrl::find(root)?.has_bandwidth() {
-        return Err("the processor shares out caches only".into());
-    }
+    Resctrl::find(root)?.bandwidth()?;
     groups(root).map(|how| format!("memory bandwidth of each L3 cache, by program: {how}"))
 }
 
