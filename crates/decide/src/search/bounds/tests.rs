@@ -489,13 +489,6 @@ fn regions_entered_count_more_than_being_busy() {
     assert_eq!(choice.setting, Setting::threads(2));
 }
 
-#[test]
-fn the_normal_distribution_is_right_where_tables_say() {
-    for (z, p) in [(0.0, 0.5), (1.0, 0.841_345), (-1.96, 0.024_998)] {
-        assert!((normal_cdf(z) - p).abs() < 1e-5, "{z}");
-    }
-}
-
 /// Half of the time blocked on locks; a sixteenth more CPUs that look useful with twice the threads.
 fn contended(s: Setting) -> Profile {
     let useful = 5.0 + f64::from(s.threads) / 48.0;
