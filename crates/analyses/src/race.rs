@@ -18,6 +18,7 @@ pub mod lockset;
 mod records;
 #[cfg(feature = "show")]
 pub mod report;
+mod row;
 mod search;
 pub mod shadow;
 #[cfg(feature = "show")]
@@ -26,7 +27,7 @@ pub mod suppress;
 pub mod text;
 pub mod words;
 
-pub use access::{Access, Accesses, AccessesBuffer, kind};
+pub use access::{Access, Accesses, AccessesBuffer, Run, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
 pub use records::{Block, ThreadRecord};

@@ -7,7 +7,7 @@ use super::found::{Found, Race};
 use super::interned::Interned;
 use super::lockset;
 use super::records::{BLOCK, BLOCKS};
-use super::shadow::{SHARDS, Shadow, Shard, shard_of};
+use super::shadow::{PAGE, SHARDS, Shadow, Shard, shard_of};
 use super::words::{Counter, HEAD, Reserve, Words};
 use corewise_defer::{Pending, Process};
 use std::cell::RefCell;
@@ -92,8 +92,8 @@ impl<'a> Search<'a> {
     /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
     /// are too few.
     pub fn new(all: &'a [AtomicU64], reserve: Reserve<'a>, order: Order) -> Option<Search<'a>> {
-        // A page of the program that is used well takes some eight times its own size.
-        let pages = (all.len() / 4096).next_power_of_two().max(64);
+        // What is remembered of a page of the program takes about twice its own size.
+        let pages = (all.len() / 1024).next_power_of_two().max(64);
         let words = Words::new(all, reserve, PAGES_AT + Shadow::table(pages))?;
         Some(Search {
             words,
@@ -192,29 +192,32 @@ impl<'a> Search<'a> {
                     false => self.shadow.try_lock(index),
                 };
                 if let Some(mut shard) = shard {
-                    compared += accesses.len() as u64;
-                    self.compare_share(&mut shard, accesses.drain(..));
+                    compared += self.compare_share(&mut shard, accesses.drain(..));
                 }
             }
         }
         self.words.add(Counter::Compared, compared);
     }
 
+    /// How many granules' accesses it compared.
     fn compare_share(
         &self,
         shard: &mut Shard,
         accesses: impl Iterator<Item = (u64, u32, u32, u32)>,
-    ) {
+    ) -> u64 {
         // What was asked last: accesses of a segment come together.
         let mut asked: Asked = [(0, 0); 16];
+        let mut compared = 0;
         for (place, segment, site, extent) in accesses {
-            let (access, _) = Access::unpacked(place, segment, site, extent);
-            self.shadow.add(&self.words, shard, &access, |other| {
-                if access.conflicts(other) && !self.known_before(other, &access, &mut asked) {
-                    self.judge(&access, other);
+            let run = Access::unpacked(place, segment, site, extent);
+            compared += u64::from(run.granules);
+            self.shadow.add(&self.words, shard, &run, |access, other| {
+                if access.conflicts(other) && !self.known_before(other, access, &mut asked) {
+                    self.judge(access, other);
                 }
             });
         }
+        compared
     }
 
     /// Whether an access comes before another, by what was asked last, or is asked now.
@@ -276,11 +279,11 @@ pub struct Sorting<'s>(RefCell<&'s mut Sorted>);
 impl Accesses for Sorting<'_> {
     #[inline]
     fn access(&self, place: u64, segment: u32, site: u32, extent: u32) {
-        let (access, granules) = Access::unpacked(place, segment, site, extent);
+        let run = Access::unpacked(place, segment, site, extent);
         let mut sorted = self.0.borrow_mut();
-        for granule in access.granule..access.granule + u64::from(granules) {
-            let (place, extent) = Access { granule, ..access }.packed(1);
-            sorted[shard_of(granule)].push((place, segment, site, extent));
+        for run in run.pieces(PAGE) {
+            let (place, extent) = run.access.packed(run.granules);
+            sorted[shard_of(run.access.granule)].push((place, segment, site, extent));
         }
     }
 }
