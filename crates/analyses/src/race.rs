@@ -15,6 +15,7 @@ pub mod interned;
 #[cfg(feature = "show")]
 pub mod lines;
 pub mod lockset;
+pub mod recent;
 mod records;
 #[cfg(feature = "show")]
 pub mod report;
@@ -30,6 +31,7 @@ pub mod words;
 pub use access::{Access, Accesses, AccessesBuffer, Run, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
+pub use recent::Recent;
 pub use records::{Block, ThreadRecord};
 pub use search::{Deferred, FREED, Order, Search, Site};
 pub use words::{Counter, Reserve};
