@@ -17,6 +17,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Calls deeper than this are not told apart.
 const DEEPEST: usize = 1 << 15;
+/// Calls that there is room for at first.
+const FRAMES: usize = 1 << 7;
 /// Depths of the machine's stack that are further apart than this are of different stacks (coroutines,
 /// signal stacks): no call is taken for gone by them.
 const SAME_STACK: usize = 64 << 20;
@@ -67,7 +69,7 @@ pub(crate) struct Thread {
     recent: Recent,
     atomics: Box<[Atomic; ATOMICS]>,
     sites: Box<[KnownSite; SITES]>,
-    frames: Box<[Frame; DEEPEST]>,
+    frames: Vec<Frame>,
     held: Vec<u64>,
     pub(crate) clock: ThreadClock,
     recorder: Recorder,
@@ -99,7 +101,7 @@ impl Thread {
             recent: Recent::default(),
             atomics: filled(),
             sites: filled(),
-            frames: filled(),
+            frames: vec![Frame::default(); FRAMES],
             held: Vec::new(),
             recorder: Recorder::new(front, process, clock.thread(), clock.segment()),
             clock,
@@ -330,7 +332,7 @@ impl Thread {
             self.len -= 1;
             self.beyond = 0;
         }
-        if self.len < DEEPEST {
+        if self.len < self.frames.len() || self.deeper() {
             self.frames[self.len] = Frame {
                 code,
                 depth,
@@ -340,6 +342,19 @@ impl Thread {
         } else {
             self.beyond += 1;
         }
+    }
+
+    /// Makes room for more frames. False: there is enough, or something of ours is in the middle of something.
+    #[cold]
+    fn deeper(&mut self) -> bool {
+        let more = self.frames.len() < DEEPEST && self.busy <= stack();
+        if more {
+            self.quietly(|thread| {
+                let frames = 2 * thread.frames.len();
+                thread.frames.resize(frames, Frame::default());
+            });
+        }
+        more
     }
 
     /// A function ends.

@@ -55,7 +55,7 @@ impl Access {
     #[inline(always)]
     pub fn unpacked(place: u64, segment: u32, site: u32, extent: u32) -> Run {
         let access = Access {
-            granule: place >> 20,
+            granule: Access::granule_of(place),
             mask: (place >> 12) as u8,
             life: (place >> 4) as u8,
             kind: place as u8 & 15,
@@ -67,6 +67,12 @@ impl Access {
             access,
             granules: extent as u16,
         }
+    }
+
+    /// The granule of a packed access.
+    #[inline(always)]
+    pub fn granule_of(place: u64) -> u64 {
+        place >> 20
     }
 
     /// Whether the two could race if nothing orders them.

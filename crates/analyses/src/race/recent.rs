@@ -11,8 +11,8 @@ use super::access::{Access, Run, kind};
 
 /// Granules of a row.
 const ROW: u64 = 16;
-/// Lines of the table. A power of two.
-const LINES: usize = 1 << 15;
+/// Lines of the table at first, and at most. Powers of two.
+const LINES: [usize; 2] = [1 << 7, 1 << 15];
 /// Accesses of a segment that come out at once.
 const AT_ONCE: u32 = 64;
 /// The longest run that comes out.
@@ -31,12 +31,12 @@ type Bytes = [u64; 4];
 /// And where in the code.
 type Sites = [u32; 32];
 
-/// The table. It takes memory as it is used: at most seven megabytes.
+/// The table. It grows with what a segment accesses, to seven megabytes.
 #[derive(Debug)]
 pub struct Recent {
-    lines: Box<[Line; LINES]>,
-    bytes: Box<[Bytes; LINES]>,
-    sites: Box<[Sites; LINES]>,
+    lines: Vec<Line>,
+    bytes: Vec<Bytes>,
+    sites: Vec<Sites>,
     /// Lines that are in use.
     used: Vec<u32>,
     at_once: u32,
@@ -76,28 +76,8 @@ impl<E: FnMut(Run)> Joining<'_, E> {
 
 impl Default for Recent {
     fn default() -> Recent {
-        Recent {
-            lines: zeroed([0; 8]),
-            bytes: zeroed([0; 4]),
-            sites: zeroed([0; 32]),
-            used: Vec::with_capacity(LINES),
-            at_once: 0,
-        }
+        Recent::with(LINES[0])
     }
-}
-
-/// Of zeros the system has pages that are none until they are used: this asks for those.
-fn zeroed<T: Clone, const N: usize>(zero: T) -> Box<[T; N]> {
-    match vec![zero; N].into_boxed_slice().try_into() {
-        Ok(array) => array,
-        Err(_) => unreachable!("a slice of so many"),
-    }
-}
-
-#[inline(always)]
-fn line_of(row: u64) -> usize {
-    // Stacks and heaps are aligned so that their lowest bits alone would often be the same.
-    (row ^ row >> 17) as usize & (LINES - 1)
 }
 
 #[inline(always)]
@@ -113,11 +93,27 @@ fn set_byte(words: &mut [u64], at: usize, index: u64, value: u8) {
 }
 
 impl Recent {
+    fn with(lines: usize) -> Recent {
+        Recent {
+            lines: vec![[0; 8]; lines],
+            bytes: vec![[0; 4]; lines],
+            sites: vec![[0; 32]; lines],
+            used: Vec::new(),
+            at_once: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn line_of(&self, row: u64) -> usize {
+        // Stacks and heaps are aligned so that their lowest bits alone would often be the same.
+        (row ^ row >> 17) as usize & (self.lines.len() - 1)
+    }
+
     /// Whether the thread accessed these bytes in this segment, in a way that races with as much.
     #[inline(always)]
     pub fn covers(&self, granule: u64, mask: u8, writes: bool) -> bool {
         let (row, index) = (granule / ROW, granule % ROW);
-        let line = &self.lines[line_of(row)];
+        let line = &self.lines[self.line_of(row)];
         let written = byte(line, WRITTEN, index);
         let known = match writes {
             true => written,
@@ -130,7 +126,11 @@ impl Recent {
     /// neither thread nor segment: they are the present ones.
     pub fn add(&mut self, access: &Access, mut emit: impl FnMut(Run)) {
         let (row, index) = (access.granule / ROW, access.granule % ROW);
-        let slot = line_of(row);
+        let mut slot = self.line_of(row);
+        if self.used.len() > self.lines.len() / 2 && self.lines[slot][0] != row {
+            self.grow(&mut emit);
+            slot = self.line_of(row);
+        }
         let mut joining = Joining {
             open: [None; 2],
             emit: &mut emit,
@@ -195,6 +195,19 @@ impl Recent {
         joining.end();
     }
 
+    /// Makes the table larger, unless it is as large as it gets. What it said is forgotten.
+    #[cold]
+    fn grow(&mut self, emit: impl FnMut(Run)) {
+        if self.lines.len() < LINES[1] {
+            let at_once = self.at_once;
+            self.end_segment(emit);
+            *self = Recent {
+                at_once,
+                ..Recent::with(2 * self.lines.len())
+            };
+        }
+    }
+
     /// The segment ends: everything comes out, and nothing is covered any more.
     pub fn end_segment(&mut self, mut emit: impl FnMut(Run)) {
         self.at_once = 0;
@@ -231,7 +244,7 @@ impl Recent {
         };
         if last / ROW - first / ROW < self.used.len() as u64 {
             for row in rows {
-                let slot = line_of(row);
+                let slot = self.line_of(row);
                 if self.lines[slot][0] == row {
                     self.forget_in(slot, granules(row), &mut joining);
                 }
@@ -424,8 +437,9 @@ mod tests {
             recent.add(&access(granule, 0xf0), |run| out.push(run));
         }
         recent.end_segment(|run| out.push(run));
-        assert_eq!(out.len(), AT_ONCE as usize + 1, "{:?}", out.last());
-        let last = out[AT_ONCE as usize];
-        assert_eq!((last.access.mask, last.granules), (0xff, 10_000 - 32));
+        // Whenever the table grows, what it had comes out.
+        assert!(out.len() < AT_ONCE as usize + 10, "{}", out.len());
+        let last = out[out.len() - 1];
+        assert!(last.access.mask == 0xff && last.granules > 2000, "{last:?}");
     }
 }

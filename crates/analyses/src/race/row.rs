@@ -26,7 +26,7 @@ const MOST: usize = 48;
 const MOST_ALIKE: usize = 3;
 /// Entries of single granules in a row's list before each granule gets its own.
 const MOST_PARTS: usize = 12;
-/// Lives back that something is kept.
+/// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
 const LIVES: i8 = 2;
 /// In a row's word: its lower half is not its first entry, but where the granules' lists are.
 const APART: u64 = 1 << 32;
@@ -140,6 +140,9 @@ impl<'w, 'a> Row<'w, 'a> {
         let (mut least, mut most, mut second) = (u32::MAX, 0, 0);
         let mut places: [Place; 3] = [None; 3];
         let mut replaced = false;
+        // Which threads and kinds were seen of the life before: those that are a multiple of 16 threads apart
+        // share theirs.
+        let mut before = 0_u64;
         // Nobody keeps more than `MOST`; a list that a program bent into a circle ends, too.
         while at != 0 && count <= MOST {
             let (known, next) = self.read(at);
@@ -185,8 +188,14 @@ impl<'w, 'a> Row<'w, 'a> {
                     (second, places[1]) = (segment, place);
                 }
             }
-            // Also where it is another thread's: who compared it meanwhile, did so.
-            let old = whole && access.life.wrapping_sub(known.access.life) as i8 >= LIVES;
+            let age = access.life.wrapping_sub(known.access.life) as i8;
+            let mut old = whole && age >= LIVES;
+            if whole && age == LIVES - 1 {
+                let kind = u64::from(known.access.kind & 3);
+                let bit = 1 << (u64::from(known.access.thread & 15) << 2 | kind);
+                old = before & bit != 0;
+                before |= bit;
+            }
             if old || goes {
                 gone += usize::from(old);
                 self.set_next(link, next);

@@ -1,7 +1,7 @@
 //! A search for races: everything that it knows, in words, and the comparison of accesses by what happens
 //! before what.
 
-use super::access::{Access, Accesses, AccessesBuffer, kind};
+use super::access::{Access, Accesses, AccessesBuffer, Run, kind};
 use super::clock::{Known, Timelines};
 use super::found::{Found, Race};
 use super::interned::Interned;
@@ -86,7 +86,56 @@ pub struct Search<'a> {
 /// Pairs of threads and a segment, and up to where the one's work comes before.
 type Asked = [(u64, u64); 16];
 
-type Sorted = [Vec<(u64, u32, u32, u32)>; SHARDS];
+/// What [`Accesses::access`] is told.
+type Told = (u64, u32, u32, u32);
+
+/// Accesses of a buffer, none of which is to more than a page, and how many are in each share of the memory.
+#[derive(Debug)]
+struct Sorted {
+    all: Vec<Told>,
+    counts: [u32; SHARDS],
+    /// Places in `all`, share by share.
+    order: Vec<u32>,
+}
+
+impl Sorted {
+    fn new() -> Sorted {
+        Sorted {
+            all: Vec::new(),
+            counts: [0; SHARDS],
+            order: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, run: &Run) {
+        let (place, extent) = run.access.packed(run.granules);
+        self.counts[shard_of(run.access.granule)] += 1;
+        self.all
+            .push((place, run.access.segment, run.access.site, extent));
+    }
+
+    /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came.
+    fn sort(&mut self) -> [u32; SHARDS + 1] {
+        let mut ends = [0; SHARDS + 1];
+        for (shard, count) in self.counts.iter().enumerate() {
+            ends[shard + 1] = ends[shard] + count;
+        }
+        let mut next = ends;
+        self.order.clear();
+        self.order.resize(self.all.len(), 0);
+        for (index, (place, ..)) in self.all.iter().enumerate() {
+            let at = &mut next[shard_of(Access::granule_of(*place))];
+            self.order[*at as usize] = index as u32;
+            *at += 1;
+        }
+        ends
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        self.counts = [0; SHARDS];
+    }
+}
 
 impl<'a> Search<'a> {
     /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
@@ -181,30 +230,29 @@ impl<'a> Search<'a> {
     /// Compares accesses with all that were compared before.
     fn compare(&self, sorted: &mut Sorted) {
         let mut compared = 0;
+        let ends = sorted.sort();
+        let mut left = sorted.counts.map(|count| count > 0);
         // First the shares that nobody has: who has one may be a thread at the lowest priority.
         for waits in [false, true] {
-            for (index, accesses) in sorted.iter_mut().enumerate() {
-                if accesses.is_empty() {
-                    continue;
-                }
+            for (index, left) in left.iter_mut().enumerate().filter(|(_, left)| **left) {
                 let shard = match waits {
                     true => Some(self.shadow.lock(index)),
                     false => self.shadow.try_lock(index),
                 };
                 if let Some(mut shard) = shard {
-                    compared += self.compare_share(&mut shard, accesses.drain(..));
+                    *left = false;
+                    let order = &sorted.order[ends[index] as usize..ends[index + 1] as usize];
+                    let accesses = order.iter().map(|at| sorted.all[*at as usize]);
+                    compared += self.compare_share(&mut shard, accesses);
                 }
             }
         }
+        sorted.clear();
         self.words.add(Counter::Compared, compared);
     }
 
     /// How many granules' accesses it compared.
-    fn compare_share(
-        &self,
-        shard: &mut Shard,
-        accesses: impl Iterator<Item = (u64, u32, u32, u32)>,
-    ) -> u64 {
+    fn compare_share(&self, shard: &mut Shard, accesses: impl Iterator<Item = Told>) -> u64 {
         // What was asked last: accesses of a segment come together.
         let mut asked: Asked = [(0, 0); 16];
         let mut compared = 0;
@@ -282,8 +330,7 @@ impl Accesses for Sorting<'_> {
         let run = Access::unpacked(place, segment, site, extent);
         let mut sorted = self.0.borrow_mut();
         for run in run.pieces(PAGE) {
-            let (place, extent) = run.access.packed(run.granules);
-            sorted[shard_of(run.access.granule)].push((place, segment, site, extent));
+            sorted.push(&run);
         }
     }
 }
@@ -291,8 +338,7 @@ impl Accesses for Sorting<'_> {
 impl Search<'_> {
     fn scratch(&self) -> Sorted {
         let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.pop()
-            .unwrap_or_else(|| std::array::from_fn(|_| Vec::new()))
+        kept.pop().unwrap_or_else(Sorted::new)
     }
 
     fn keep_scratch(&self, sorted: Sorted) {
