@@ -144,6 +144,19 @@ impl Thread {
         if self.alone {
             return;
         }
+        // By far the most accesses end here, so that nothing is prepared for what follows.
+        let mask = (((1_u32 << size) - 1) << (address & 7)) as u8;
+        let within = address & 7 <= u64::from(8 - size);
+        let plain = kind & (kind::ATOMIC | kind::FREE) == 0;
+        let writes = kind & kind::WRITE != 0;
+        if !(plain && within && self.recent.covers(address >> 3, mask, writes)) {
+            self.new_access(address, size, kind, code);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_access(&mut self, address: u64, size: u32, kind: u8, code: u64) {
         let granule = address >> 3;
         let bytes = ((1_u32 << size) - 1) << (address & 7);
         self.touch(granule, bytes as u8, kind, code);
@@ -152,7 +165,7 @@ impl Thread {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn touch(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
         if kind & kind::ATOMIC != 0 {
             self.touch_atomically(granule, mask, kind, code);

@@ -113,7 +113,9 @@ impl Recent {
     #[inline(always)]
     pub fn covers(&self, granule: u64, mask: u8, writes: bool) -> bool {
         let (row, index) = (granule / ROW, granule % ROW);
-        let line = &self.lines[self.line_of(row)];
+        let Some(line) = self.lines.get(self.line_of(row)) else {
+            return false;
+        };
         let written = byte(line, WRITTEN, index);
         let known = match writes {
             true => written,
@@ -124,7 +126,32 @@ impl Recent {
 
     /// Adds an access that is not covered, neither atomic nor of memory that is freed. What comes out says
     /// neither thread nor segment: they are the present ones.
-    pub fn add(&mut self, access: &Access, mut emit: impl FnMut(Run)) {
+    pub fn add(&mut self, access: &Access, emit: impl FnMut(Run)) {
+        let (row, index) = (access.granule / ROW, access.granule % ROW);
+        let slot = self.line_of(row);
+        let writes = usize::from(access.kind & kind::WRITE != 0);
+        let (line, bytes) = (&mut self.lines[slot], &mut self.bytes[slot]);
+        let site = &mut self.sites[slot][16 * writes + index as usize];
+        let kept = byte(bytes, 2 * writes, index);
+        // The usual case, in which nothing comes out.
+        if line[0] == row
+            && byte(line, LIVES, index) == access.life
+            && self.at_once == AT_ONCE
+            && (kept == 0 || *site == access.site)
+        {
+            let known = READ + 2 * writes;
+            let seen = byte(line, known, index) | access.mask;
+            set_byte(line, known, index, seen);
+            set_byte(bytes, 2 * writes, index, kept | access.mask);
+            *site = access.site;
+            line[KEPT] |= 1 << index;
+        } else {
+            self.add_slowly(access, emit);
+        }
+    }
+
+    #[inline(never)]
+    fn add_slowly(&mut self, access: &Access, mut emit: impl FnMut(Run)) {
         let (row, index) = (access.granule / ROW, access.granule % ROW);
         let mut slot = self.line_of(row);
         if self.used.len() > self.lines.len() / 2 && self.lines[slot][0] != row {

@@ -8,44 +8,50 @@
 //! time makes room, too.
 //!
 //! Programs access neighbours in the same way: so what is kept is of one granule or several, and a row has one
-//! list. Where its granules are accessed in too many different ways, each gets a list of its own.
+//! list. Where its granules are accessed in too many different ways, each gets a list of its own. A list is of
+//! nodes of the size of a cache's line, since most of the time is spent waiting for memory.
 
 use super::access::{Access, Run};
 use super::words::{Counter, Words};
 
 /// Granules of a row.
 pub(super) const ROW: u64 = 16;
-/// Words of what is kept of accesses: segment, site, and which granules; mask, life, kind, thread and the
-/// next one.
+/// Words of what is kept of accesses: segment, site, and which granules (0: nothing is kept here); mask, life,
+/// kind and thread. Where the next node is, is in the lower half of the second word of a node's first.
 const ENTRY: usize = 2;
-/// Such entries that are taken from memory at once.
-const CHUNK: usize = 256;
+/// Entries of a node.
+const ENTRIES: usize = 4;
+/// Words of a node.
+const NODE: usize = ENTRY * ENTRIES;
+/// Nodes that are taken from memory at once.
+const CHUNK: usize = 64;
 /// What is kept in a list.
 const MOST: usize = 48;
 /// What is kept in a list that is alike.
 const MOST_ALIKE: usize = 3;
-/// Entries of single granules in a row's list before each granule gets its own.
+/// Entries of a part of a row in its list before each granule gets its own.
 const MOST_PARTS: usize = 12;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
 const LIVES: i8 = 2;
-/// In a row's word: its lower half is not its first entry, but where the granules' lists are.
+/// In a row's word: its lower half is not its first node, but where the granules' lists are.
 const APART: u64 = 1 << 32;
 
-/// Entries that nobody uses.
+/// Nodes that nobody uses.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
+pub(super) struct Nodes {
     free: Vec<u32>,
 }
 
-impl Entries {
+impl Nodes {
+    /// The number of an empty node.
     fn take(&mut self, words: &Words<'_>) -> Option<u32> {
-        if let Some(at) = self.free.pop() {
-            return Some(at);
+        if let Some(node) = self.free.pop() {
+            return Some(node);
         }
-        let chunk = words.take(CHUNK * ENTRY + 1)?.div_ceil(ENTRY);
-        let chunk = u32::try_from(chunk).ok()?;
-        self.free.extend((chunk + 1..chunk + CHUNK as u32).rev());
-        Some(chunk)
+        let first = words.take(CHUNK * NODE + NODE - 1)?.div_ceil(NODE);
+        let first = u32::try_from(first).ok()?;
+        self.free.extend((first + 1..first + CHUNK as u32).rev());
+        Some(first)
     }
 }
 
@@ -57,16 +63,6 @@ pub(super) struct Row<'w, 'a> {
     /// Its first granule.
     first: u64,
 }
-
-/// What leads to an entry.
-#[derive(Clone, Copy)]
-enum Link {
-    Cell(usize),
-    Entry(u32),
-}
-
-/// An entry, and what leads to it.
-type Place = Option<(Link, u32)>;
 
 impl<'w, 'a> Row<'w, 'a> {
     /// The row with this granule, whose word is there.
@@ -81,7 +77,7 @@ impl<'w, 'a> Row<'w, 'a> {
     /// Adds accesses to granules of the row; see [`super::shadow::Shadow::add`].
     pub(super) fn add(
         &self,
-        entries: &mut Entries,
+        nodes: &mut Nodes,
         run: &Run,
         other: &mut impl FnMut(&Access, &Access),
     ) {
@@ -90,36 +86,41 @@ impl<'w, 'a> Row<'w, 'a> {
             let lists = word as u32 as usize;
             for single in run.pieces(1) {
                 let cell = lists + (single.access.granule % ROW) as usize;
-                self.add_to(cell, entries, &single, other);
+                self.add_to(cell, nodes, &single, other);
             }
             return;
         }
-        if self.add_to(self.cell, entries, run, other) > MOST_PARTS {
-            self.take_apart(entries);
+        if self.add_to(self.cell, nodes, run, other) > MOST_PARTS {
+            self.take_apart(nodes);
         }
     }
 
     /// Gives each granule a list of its own. Without room for that, the row stays as it is.
     #[cold]
-    fn take_apart(&self, entries: &mut Entries) {
-        let Some(lists) = self.words.take(ROW as usize) else {
+    fn take_apart(&self, nodes: &mut Nodes) {
+        let lists = self.words.take(ROW as usize);
+        let Some(lists) = lists.and_then(|lists| u32::try_from(lists).ok()) else {
             return;
         };
-        let Ok(lists) = u32::try_from(lists) else {
-            return;
-        };
-        let mut at = self.words.get(self.cell) as u32;
-        for _ in 0..=MOST {
-            if at == 0 {
+        let mut node = self.words.get(self.cell) as u32;
+        for _ in 0..MOST {
+            if node == 0 {
                 break;
             }
-            let (known, next) = self.read(at);
-            for single in known.pieces(1) {
-                let cell = lists as usize + (single.access.granule % ROW) as usize;
-                self.push(cell, entries, &single);
+            for at in entries(node) {
+                let Some(known) = self.read(at) else {
+                    continue;
+                };
+                for single in known.pieces(1) {
+                    let cell = lists as usize + (single.access.granule % ROW) as usize;
+                    // Nothing is alike in it that is not in this list: one is as good as another.
+                    self.add_to(cell, nodes, &single, &mut |_, _| {});
+                }
+                self.words.set(at, 0);
             }
-            entries.free.push(at);
-            at = next;
+            let next = self.next(node);
+            nodes.free.push(node);
+            node = next;
         }
         self.words.set(self.cell, APART | u64::from(lists));
     }
@@ -128,112 +129,102 @@ impl<'w, 'a> Row<'w, 'a> {
     fn add_to(
         &self,
         cell: usize,
-        entries: &mut Entries,
+        nodes: &mut Nodes,
         run: &Run,
         other: &mut impl FnMut(&Access, &Access),
     ) -> usize {
         let access = &run.access;
-        let mut link = Link::Cell(cell);
-        let mut at = self.words.get(cell) as u32;
+        let mut node = self.words.get(cell) as u32;
+        let mut room = None;
         let (mut count, mut parts, mut gone) = (0, 0, 0);
-        let (mut alike, mut equal) = (0, 0);
-        let (mut least, mut most, mut second) = (u32::MAX, 0, 0);
-        let mut places: [Place; 3] = [None; 3];
+        let mut alike = Alike::default();
         let mut replaced = false;
+        let mut last = 0;
         // Which threads and kinds were seen of the life before: those that are a multiple of 16 threads apart
         // share theirs.
         let mut before = 0_u64;
         // Nobody keeps more than `MOST`; a list that a program bent into a circle ends, too.
-        while at != 0 && count <= MOST {
-            let (known, next) = self.read(at);
-            count += 1;
-            let whole = run.covers(&known);
-            let mut goes = false;
-            if known.access.thread != access.thread {
-                if let Some(granule) = run.first_common(&known) {
-                    other(
-                        &Access { granule, ..*access },
-                        &Access {
-                            granule,
-                            ..known.access
-                        },
-                    );
+        for _ in 0..=MOST / ENTRIES {
+            if node == 0 {
+                break;
+            }
+            for at in entries(node) {
+                let Some(known) = self.read(at) else {
+                    room = room.or(Some(at));
+                    continue;
+                };
+                let whole = run.covers(&known);
+                let mut goes = false;
+                if known.access.thread != access.thread {
+                    if let Some(granule) = run.first_common(&known) {
+                        let there = |access: &Access| Access { granule, ..*access };
+                        other(&there(access), &there(&known.access));
+                    }
+                } else if known.access.segment == access.segment {
+                    if known.covers(run) && known.access.stands_for(access) {
+                        return 0;
+                    }
+                    goes = whole && access.stands_for(&known.access);
+                    if goes && !replaced {
+                        replaced = true;
+                        goes = false;
+                        self.write(at, run);
+                    }
+                } else if whole
+                    && known.access.is_alike(access)
+                    && known.access.mask & !access.mask == 0
+                {
+                    let equal = known.covers(run) && known.access.mask == access.mask;
+                    alike.add(known.access.segment, at, equal);
                 }
-            } else if known.access.segment == access.segment {
-                if known.covers(run) && known.access.stands_for(access) {
-                    return 0;
+                let age = access.life.wrapping_sub(known.access.life) as i8;
+                let mut old = whole && age >= LIVES;
+                if whole && age == LIVES - 1 {
+                    let kind = u64::from(known.access.kind & 3);
+                    let bit = 1 << (u64::from(known.access.thread & 15) << 2 | kind);
+                    old = before & bit != 0;
+                    before |= bit;
                 }
-                goes = whole && access.stands_for(&known.access);
-                if goes && !replaced {
-                    // Its place in the list is as good as another.
-                    replaced = true;
-                    goes = false;
-                    self.write(at, run, next);
-                }
-            } else if whole
-                && known.access.is_alike(access)
-                && known.access.mask & !access.mask == 0
-            {
-                let segment = known.access.segment;
-                let place = Some((link, at));
-                alike += 1;
-                equal += usize::from(known.covers(run) && known.access.mask == access.mask);
-                if segment < least {
-                    (least, places[0]) = (segment, place);
-                }
-                if segment > most {
-                    (second, places[1]) = (most, places[2]);
-                    (most, places[2]) = (segment, place);
-                } else if segment >= second {
-                    (second, places[1]) = (segment, place);
+                if old || goes {
+                    gone += usize::from(old);
+                    self.words.set(at, 0);
+                    room = room.or(Some(at));
+                } else {
+                    count += 1;
+                    parts += self.is_part(&known);
+                    last = at;
                 }
             }
-            let age = access.life.wrapping_sub(known.access.life) as i8;
-            let mut old = whole && age >= LIVES;
-            if whole && age == LIVES - 1 {
-                let kind = u64::from(known.access.kind & 3);
-                let bit = 1 << (u64::from(known.access.thread & 15) << 2 | kind);
-                old = before & bit != 0;
-                before |= bit;
-            }
-            if old || goes {
-                gone += usize::from(old);
-                self.set_next(link, next);
-                entries.free.push(at);
-            } else {
-                parts += usize::from(u64::from(known.granules) < ROW);
-                link = Link::Entry(at);
-            }
-            at = next;
+            node = self.next(node);
         }
         self.shortened(gone);
         if replaced {
             return parts;
         }
         let mut goes = None;
-        if alike >= MOST_ALIKE {
-            // The first stays, and the last ones.
-            let between = access.segment > least && access.segment < second;
-            if between && equal == alike {
+        if alike.count >= MOST_ALIKE {
+            goes = alike.replaced_by(access.segment);
+            if goes.is_none() {
                 self.shortened(1);
                 return parts;
             }
-            goes = match access.segment > least {
-                true => places[1],
-                false => places[0],
-            };
-        } else if count - gone >= MOST {
-            goes = self.last(cell);
+        } else if count >= MOST {
+            goes = Some(last);
         }
-        if let Some((link, at)) = goes {
+        if let Some(at) = goes {
             self.shortened(1);
-            let (known, next) = self.read(at);
-            parts -= usize::from(u64::from(known.granules) < ROW).min(parts);
-            self.set_next(link, next);
-            entries.free.push(at);
+            parts -= self.read(at).map_or(0, |known| self.is_part(&known));
         }
-        self.push(cell, entries, run);
-        parts + usize::from(u64::from(run.granules) < ROW)
+        let Some(at) = goes.or(room).or_else(|| self.push(cell, nodes)) else {
+            self.words.add(Counter::NoRoom, 1);
+            return parts;
+        };
+        self.write(at, run);
+        parts + self.is_part(run)
+    }
+
+    fn is_part(&self, run: &Run) -> usize {
+        usize::from(u64::from(run.granules) < ROW)
     }
 
     fn shortened(&self, by: usize) {
@@ -242,47 +233,24 @@ impl<'w, 'a> Row<'w, 'a> {
         }
     }
 
-    fn push(&self, cell: usize, entries: &mut Entries, run: &Run) {
-        let Some(at) = entries.take(self.words) else {
-            self.words.add(Counter::NoRoom, 1);
-            return;
-        };
-        self.write(at, run, self.words.get(cell) as u32);
-        self.words.set(cell, u64::from(at));
+    /// Puts an empty node at the begin of a list: its first entry.
+    fn push(&self, cell: usize, nodes: &mut Nodes) -> Option<usize> {
+        let node = nodes.take(self.words)?;
+        let at = NODE * node as usize;
+        self.words.set(at + 1, self.words.get(cell) & 0xffff_ffff);
+        self.words.set(cell, u64::from(node));
+        Some(at)
     }
 
-    /// The entry that was added first.
-    fn last(&self, cell: usize) -> Place {
-        let mut link = Link::Cell(cell);
-        let mut at = self.words.get(cell) as u32;
-        for _ in 0..=MOST {
-            if at == 0 {
-                break;
-            }
-            let (_, next) = self.read(at);
-            if next == 0 {
-                return Some((link, at));
-            }
-            link = Link::Entry(at);
-            at = next;
-        }
-        None
+    fn next(&self, node: u32) -> u32 {
+        self.words.get(NODE * node as usize + 1) as u32
     }
 
-    fn set_next(&self, link: Link, next: u32) {
-        match link {
-            Link::Cell(cell) => self.words.set(cell, u64::from(next)),
-            Link::Entry(at) => {
-                let word = ENTRY * at as usize + 1;
-                let rest = self.words.get(word) & !0xffff_ffff;
-                self.words.set(word, rest | u64::from(next));
-            }
-        }
-    }
-
-    fn read(&self, at: u32) -> (Run, u32) {
-        let at = ENTRY * at as usize;
+    fn read(&self, at: usize) -> Option<Run> {
         let (first, second) = (self.words.get(at), self.words.get(at + 1));
+        if first == 0 {
+            return None;
+        }
         let (from, to) = (first >> 4 & 15, first & 15);
         let access = Access {
             granule: self.first + from,
@@ -294,11 +262,11 @@ impl<'w, 'a> Row<'w, 'a> {
             site: (first >> 8) as u32 & 0xff_ffff,
         };
         let granules = to.saturating_sub(from) as u16 + 1;
-        (Run { access, granules }, second as u32)
+        Some(Run { access, granules })
     }
 
-    fn write(&self, at: u32, run: &Run, next: u32) {
-        let at = ENTRY * at as usize;
+    /// Writes an entry; the next node stays.
+    fn write(&self, at: usize, run: &Run) {
         let access = &run.access;
         let from = access.granule % ROW;
         let first = u64::from(access.segment) << 32
@@ -309,8 +277,149 @@ impl<'w, 'a> Row<'w, 'a> {
             | u64::from(access.life) << 48
             | u64::from(access.kind & 15) << 44
             | u64::from(access.thread & 0xfff) << 32
-            | u64::from(next);
-        self.words.set(at, first);
+            | self.words.get(at + 1) & 0xffff_ffff;
         self.words.set(at + 1, second);
+        self.words.set(at, first);
+    }
+}
+
+/// Where the entries of a node are.
+fn entries(node: u32) -> impl Iterator<Item = usize> {
+    (0..ENTRIES).map(move |index| NODE * node as usize + ENTRY * index)
+}
+
+/// The segments of entries that are alike, and where these are: the first, the last, and the one before.
+#[derive(Default)]
+struct Alike {
+    count: usize,
+    /// Some are of fewer granules or bytes than what is added.
+    less: bool,
+    first: Option<(u32, usize)>,
+    last: Option<(u32, usize)>,
+    second: Option<(u32, usize)>,
+}
+
+impl Alike {
+    fn add(&mut self, segment: u32, at: usize, equal: bool) {
+        let this = Some((segment, at));
+        self.count += 1;
+        self.less |= !equal;
+        if self.first.is_none_or(|(first, _)| segment < first) {
+            self.first = this;
+        }
+        if self.last.is_none_or(|(last, _)| segment > last) {
+            (self.second, self.last) = (self.last, this);
+        } else if self.second.is_none_or(|(second, _)| segment >= second) {
+            self.second = this;
+        }
+    }
+
+    /// Which one makes room: the first stays, and the last ones. `None`: all stay.
+    fn replaced_by(&self, segment: u32) -> Option<usize> {
+        let ((first, first_at), (second, second_at)) = (self.first?, self.second?);
+        match segment > first {
+            false => Some(first_at),
+            true if segment < second && !self.less => None,
+            true => Some(second_at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::kind;
+    use super::super::words::{HEAD, Reserve};
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u8) -> Run {
+        let access = Access {
+            granule,
+            mask: 0xff,
+            life,
+            kind: kind::WRITE,
+            thread,
+            segment,
+            site: 1,
+        };
+        Run { access, granules }
+    }
+
+    /// Adds runs to the row of granule 32. What a read of it all by another thread is shown: each granule and
+    /// segment.
+    fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
+        let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+        let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
+        let mut nodes = Nodes::default();
+        let row = Row::new(&words, HEAD, 32);
+        for run in runs {
+            row.add(&mut nodes, run, &mut |_, _| {});
+        }
+        let mut shown = Vec::new();
+        for granule in 32..48 {
+            row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
+                shown.push((other.granule, other.segment));
+            });
+        }
+        shown.sort_unstable();
+        shown
+    }
+
+    #[test]
+    fn of_what_is_alike_the_first_and_the_last_segments_stay_in_any_order() {
+        let each: Vec<_> = (32..48)
+            .flat_map(|granule| [1, 8, 9].map(|segment| (granule, segment)))
+            .collect();
+        for order in [
+            [1, 5, 3, 8, 9, 2, 7],
+            [9, 8, 7, 5, 3, 2, 1],
+            [1, 2, 3, 5, 7, 8, 9],
+        ] {
+            let runs = order.map(|segment| run(32, 16, 1, segment, 0));
+            assert_eq!(shown(&runs), each, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_accessed_in_many_ways_forgets_nothing() {
+        let mut runs: Vec<_> = (0..16)
+            .map(|n| run(32 + n, 1, 1, 20 - n as u32, 0))
+            .collect();
+        runs.push(run(34, 5, 2, 3, 0));
+        runs.push(run(32, 16, 3, 4, 0));
+        let mut expected: Vec<_> = (0..16).map(|n| (32 + n, 20 - n as u32)).collect();
+        expected.extend((34..39).map(|granule| (granule, 3)));
+        expected.extend((32..48).map(|granule| (granule, 4)));
+        expected.sort_unstable();
+        assert_eq!(shown(&runs), expected);
+        runs.reverse();
+        assert_eq!(shown(&runs), expected);
+    }
+
+    #[test]
+    fn accesses_of_one_segment_that_stand_for_others_take_their_place() {
+        let runs = [
+            run(33, 2, 1, 5, 0),
+            run(40, 3, 1, 5, 0),
+            run(32, 16, 1, 5, 0),
+        ];
+        let each: Vec<_> = (32..48).map(|granule| (granule, 5)).collect();
+        assert_eq!(shown(&runs), each);
+        let runs = [run(32, 16, 1, 5, 0), run(33, 2, 1, 5, 0)];
+        assert_eq!(shown(&runs), each);
+    }
+
+    #[test]
+    fn what_was_before_the_last_two_allocations_makes_room() {
+        let runs = [254, 255, 0].map(|life| run(32, 16, 1, 1 + u32::from(life), life));
+        let segments: Vec<_> = shown(&runs)
+            .into_iter()
+            .map(|(_, segment)| segment)
+            .collect();
+        assert!(segments.contains(&256) && segments.contains(&1));
+        assert!(!segments.contains(&255));
+        // One that comes late is kept: what it raced with may come later.
+        let runs = [1, 0].map(|life| run(32, 16, 1, 1 + u32::from(life), life));
+        assert_eq!(shown(&runs).len(), 32);
     }
 }

@@ -2,7 +2,7 @@
 //! address, with a lock for each share of the pages.
 
 use super::access::{Access, Run};
-use super::row::{Entries, ROW, Row};
+use super::row::{Nodes, ROW, Row};
 use super::words::{Counter, Words};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -25,7 +25,7 @@ pub struct Shadow {
 /// A share of the pages, locked.
 #[derive(Debug, Default)]
 pub struct Shard {
-    entries: Entries,
+    nodes: Nodes,
     last: (u64, usize),
 }
 
@@ -130,7 +130,7 @@ impl Shadow {
         for run in run.pieces(ROW) {
             let cell = page + (run.access.granule % PAGE / ROW) as usize;
             let row = Row::new(words, cell, run.access.granule);
-            row.add(&mut shard.entries, &run, &mut other);
+            row.add(&mut shard.nodes, &run, &mut other);
         }
     }
 }
