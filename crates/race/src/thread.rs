@@ -155,7 +155,10 @@ impl Thread {
         if kind & kind::ATOMIC != 0 {
             self.touch_atomically(granule, mask, kind, code);
         } else if !self.recent.covers(granule, mask, kind & kind::WRITE != 0) {
-            self.add(granule, mask, kind, code);
+            match kind & kind::FREE {
+                0 => self.add(granule, mask, kind, code),
+                _ => self.record(granule, mask, kind, code, 1),
+            }
         }
     }
 

@@ -141,7 +141,7 @@ impl<'a> Search<'a> {
     /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
     /// are too few.
     pub fn new(all: &'a [AtomicU64], reserve: Reserve<'a>, order: Order) -> Option<Search<'a>> {
-        // What is remembered of a page of the program takes about twice its own size.
+        // What is remembered of a page of the program takes two to three times its own size.
         let pages = (all.len() / 1024).next_power_of_two().max(64);
         let words = Words::new(all, reserve, PAGES_AT + Shadow::table(pages))?;
         Some(Search {

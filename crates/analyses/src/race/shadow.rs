@@ -1,4 +1,4 @@
-//! Where what is remembered of the accesses to memory is found: pages of [rows](super::row), in a table by
+//! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in a table by
 //! address, with a lock for each share of the pages.
 
 use super::access::{Access, Run};
