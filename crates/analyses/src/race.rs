@@ -15,9 +15,11 @@ pub mod interned;
 #[cfg(feature = "show")]
 pub mod lines;
 pub mod lockset;
+pub mod recent;
 mod records;
 #[cfg(feature = "show")]
 pub mod report;
+mod row;
 mod search;
 pub mod shadow;
 #[cfg(feature = "show")]
@@ -26,9 +28,10 @@ pub mod suppress;
 pub mod text;
 pub mod words;
 
-pub use access::{Access, Accesses, AccessesBuffer, kind};
+pub use access::{Access, Accesses, AccessesBuffer, Run, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
+pub use recent::Recent;
 pub use records::{Block, ThreadRecord};
 pub use search::{Deferred, FREED, Order, Search, Site};
 pub use words::{Counter, Reserve};

@@ -6,7 +6,7 @@
 //!
 //! - [`entry`]: what is called at each access, and at the begin and end of each function.
 //! - [`atomics`]: atomic operations, which the runtime has to execute itself.
-//! - [`thread`]: what is kept for each thread, and how accesses are recorded.
+//! - [`thread`]: what is kept for each thread; [`recorder`]: where it records its accesses.
 //! - [`order`]: which thread's work comes before which other's: what is released where, and acquired.
 //! - [`locks`], [`waits`], [`create`]: the C library's functions that order threads, interposed.
 //! - [`allocate`], [`memory`]: those that give, take, copy and set memory.
@@ -39,6 +39,7 @@ mod locks;
 mod memory;
 mod order;
 mod process;
+mod recorder;
 mod thread;
 mod versions;
 mod waits;

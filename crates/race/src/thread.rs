@@ -1,60 +1,36 @@
 //! What is kept for each thread, and how its accesses are recorded.
 //!
 //! **Coalescing.** An access to bytes that the thread accessed before in the same segment, in a way that
-//! races with as much, is not recorded again: a small table says what was accessed lately.
+//! races with as much, is not recorded again, and accesses to neighbours are recorded together: see
+//! [`Recent`].
 //!
 //! **Why it is sound.** Only the thread itself uses its [`Thread`], through the pointer in its word; the
 //! pointer is taken away before it is freed. Code that a signal brings in while something is recorded sees
 //! `busy`.
 
+mod calls;
+
 use crate::lives;
 use crate::process::Process;
+use crate::recorder::{Front, Recorder};
+use calls::Frame;
 use corewise_analyses::inside::word;
-use corewise_analyses::race::{
-    Access, Accesses, AccessesBuffer, Counter, Search, Site, ThreadClock, kind,
-};
-use corewise_defer::Producer;
+use corewise_analyses::race::{Access, Counter, Recent, Run, Site, ThreadClock, kind};
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Calls deeper than this are not told apart.
-const DEEPEST: usize = 1 << 15;
-/// Depths of the machine's stack that are further apart than this are of different stacks (coroutines,
-/// signal stacks): no call is taken for gone by them.
-const SAME_STACK: usize = 64 << 20;
-/// Granules of which it is known what was accessed in this segment. A power of two.
-const RECENT: usize = 1 << 17;
+/// Granules of which it is known that atomic operations accessed them in this segment. A power of two.
+const ATOMICS: usize = 1 << 8;
 /// Places in the code whose numbers are known. A power of two.
 const SITES: usize = 1 << 10;
 /// Granules that one record goes on for, at most.
 const LONGEST: u64 = 1 << 15;
 
-/// Where accesses are recorded.
-pub(crate) enum Front {
-    /// In a buffer.
-    Deferred(Producer<AccessesBuffer>),
-    /// They are compared at once.
-    Sequential(&'static Search<'static>),
-    /// Nowhere.
-    Nothing,
-}
-
-/// A function that has begun and not ended.
+/// What atomic operations accessed of a granule in a segment: the bytes that were only read, and the others.
 #[derive(Clone, Copy, Default)]
-struct Frame {
-    /// Where it was called.
-    code: u64,
-    /// How deep the machine's stack was.
-    depth: usize,
-    /// The number of the stack with this frame; 0: not asked for yet.
-    context: u32,
-}
-
-/// What was accessed of a granule in a segment, for each kind of access the bytes.
-#[derive(Clone, Copy, Default)]
-struct Recent {
+struct Atomic {
     granule: u64,
     segment: u32,
-    masks: [u8; 4],
+    masks: [u8; 2],
 }
 
 #[derive(Clone, Copy, Default)]
@@ -65,7 +41,6 @@ struct KnownSite {
 
 /// One thread.
 pub(crate) struct Thread {
-    segment: u32,
     /// Nobody else runs, and everything that others did comes before: nothing needs to be recorded.
     pub(crate) alone: bool,
     /// The program asked for accesses not to be recorded, so many times.
@@ -76,15 +51,14 @@ pub(crate) struct Thread {
     beyond: usize,
     /// The number of the set of locks held.
     locks: u32,
-    recent: Box<[Recent; RECENT]>,
+    recent: Recent,
+    atomics: Box<[Atomic; ATOMICS]>,
     sites: Box<[KnownSite; SITES]>,
-    frames: Box<[Frame; DEEPEST]>,
+    frames: Vec<Frame>,
     held: Vec<u64>,
     pub(crate) clock: ThreadClock,
-    pub(crate) front: Front,
+    recorder: Recorder,
     pub(crate) process: &'static Process,
-    /// Accesses recorded and not yet counted.
-    recorded: u64,
     /// What `pthread_once` is to call.
     pub(crate) once: Vec<(u64, extern "C-unwind" fn())>,
     /// Where the thread was entered, for its name.
@@ -103,21 +77,20 @@ impl Thread {
         index: u32,
     ) -> Box<Thread> {
         Box::new(Thread {
-            segment: clock.segment(),
             alone: false,
             ignored: 0,
             busy: 0,
             len: 0,
             beyond: 0,
             locks: 0,
-            recent: filled(),
+            recent: Recent::default(),
+            atomics: filled(),
             sites: filled(),
-            frames: filled(),
+            frames: calls::room(),
             held: Vec::new(),
+            recorder: Recorder::new(front, process, clock.thread(), clock.segment()),
             clock,
-            front,
             process,
-            recorded: 0,
             once: Vec::new(),
             record: None,
             index,
@@ -156,6 +129,19 @@ impl Thread {
         if self.alone {
             return;
         }
+        // By far the most accesses end here, so that nothing is prepared for what follows.
+        let mask = (((1_u32 << size) - 1) << (address & 7)) as u8;
+        let within = address & 7 <= u64::from(8 - size);
+        let plain = kind & (kind::ATOMIC | kind::FREE) == 0;
+        let writes = kind & kind::WRITE != 0;
+        if !(plain && within && self.recent.covers(address >> 3, mask, writes)) {
+            self.new_access(address, size, kind, code);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_access(&mut self, address: u64, size: u32, kind: u8, code: u64) {
         let granule = address >> 3;
         let bytes = ((1_u32 << size) - 1) << (address & 7);
         self.touch(granule, bytes as u8, kind, code);
@@ -164,36 +150,55 @@ impl Thread {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn touch(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
-        let recent = &mut self.recent[granule as usize & (RECENT - 1)];
-        if recent.granule == granule && recent.segment == self.segment {
-            let [read, write, atomic_read, atomic_write] = recent.masks;
-            let covered = match kind & 3 {
-                0 => read | write,
-                kind::WRITE => write,
-                kind::ATOMIC => read | write | atomic_read | atomic_write,
-                _ => write | atomic_write,
-            };
-            if mask & !covered == 0 {
-                return;
+        if kind & kind::ATOMIC != 0 {
+            self.touch_atomically(granule, mask, kind, code);
+        } else if !self.recent.covers(granule, mask, kind & kind::WRITE != 0) {
+            match kind & kind::FREE {
+                0 => self.add(granule, mask, kind, code),
+                _ => self.record(granule, mask, kind, code, 1),
             }
-        } else {
-            *recent = Recent {
+        }
+    }
+
+    #[inline(never)]
+    fn add(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
+        self.records(|thread| {
+            let access = thread.made(granule, mask, kind, code);
+            thread
+                .recent
+                .add(&access, |run| thread.recorder.record(run));
+        });
+    }
+
+    fn touch_atomically(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
+        let segment = self.recorder.segment;
+        let atomic = &mut self.atomics[granule as usize & (ATOMICS - 1)];
+        if atomic.granule != granule || atomic.segment != segment {
+            *atomic = Atomic {
                 granule,
-                segment: self.segment,
-                masks: [0; 4],
+                segment,
+                masks: [0; 2],
             };
         }
-        recent.masks[usize::from(kind & 3)] |= mask;
-        self.record(granule, mask, kind, code, 1);
+        let writes = usize::from(kind & kind::WRITE != 0);
+        let [read, written] = atomic.masks;
+        let covered = if writes == 1 { written } else { read | written };
+        if mask & !covered != 0 {
+            atomic.masks[writes] |= mask;
+            self.record(granule, mask, kind, code, 1);
+        }
     }
 
     /// Forgets what was accessed of a block, which is no longer the same.
     pub(crate) fn forget(&mut self, address: u64, bytes: u64) {
+        let recorder = &mut self.recorder;
+        self.recent
+            .forget(address, bytes, |run| recorder.record(run));
         let granules = (address >> 3)..=(address.saturating_add(bytes) >> 3);
-        for granule in granules.take(RECENT) {
-            self.recent[granule as usize & (RECENT - 1)].granule = 0;
+        for granule in granules.take(ATOMICS) {
+            self.atomics[granule as usize & (ATOMICS - 1)].granule = 0;
         }
     }
 
@@ -235,45 +240,37 @@ impl Thread {
 
     #[inline(never)]
     fn record(&mut self, granule: u64, mask: u8, kind: u8, code: u64, granules: u16) {
+        self.records(|thread| {
+            let access = thread.made(granule, mask, kind, code);
+            thread.recorder.record(Run { access, granules });
+        });
+    }
+
+    /// Records something, unless that is not wanted or comes in the middle of another.
+    #[inline(always)]
+    fn records(&mut self, record: impl FnOnce(&mut Thread)) {
         if self.ignored > 0 {
             return;
         }
-        let depth = stack();
         // One that lies deeper was left by `longjmp`, and will never end.
-        if self.busy > depth {
+        if self.busy > stack() {
             self.process.search.words.add(Counter::Interrupted, 1);
             return;
         }
-        self.busy = depth;
-        compiler_fence(Ordering::SeqCst);
-        let site = self.site(code);
-        let access = Access {
+        self.quietly(record);
+    }
+
+    /// An access that is made now.
+    fn made(&mut self, granule: u64, mask: u8, kind: u8, code: u64) -> Access {
+        Access {
             granule,
             mask,
             life: lives::of(granule << 3),
             kind,
             thread: self.clock.thread(),
-            segment: self.segment,
-            site,
-        };
-        let (place, extent) = access.packed(granules);
-        self.recorded += u64::from(granules);
-        match &self.front {
-            Front::Deferred(producer) => {
-                if producer.is_nearly_full() {
-                    let _quiet = corewise_analyses::inside::Quiet::now();
-                    self.process.at_exchange(self.recorded);
-                    self.recorded = 0;
-                    producer.access(place, self.segment, site, extent);
-                } else {
-                    producer.access(place, self.segment, site, extent);
-                }
-            }
-            Front::Sequential(search) => search.access(place, self.segment, site, extent),
-            Front::Nothing => {}
+            segment: self.recorder.segment,
+            site: self.site(code),
         }
-        compiler_fence(Ordering::SeqCst);
-        self.busy = 0;
     }
 
     /// The number of a place in the code, reached as the thread is now.
@@ -295,72 +292,13 @@ impl Thread {
         known.number
     }
 
-    /// The number of the stack of calls.
-    fn context(&mut self) -> u32 {
-        let len = self.len;
-        if len == 0 {
-            return 0;
-        }
-        let known = self.frames[len - 1].context;
-        if known != 0 {
-            return known;
-        }
-        let from = (0..len)
-            .rev()
-            .find(|index| self.frames[*index].context != 0)
-            .map_or(0, |index| index + 1);
-        let mut outer = match from {
-            0 => 0,
-            from => self.frames[from - 1].context,
-        };
-        for frame in &mut self.frames[from..len] {
-            let number = self.process.search.called(frame.code, outer);
-            if number == 0 {
-                break;
-            }
-            outer = number;
-            frame.context = number;
-        }
-        outer
-    }
-
-    /// A function begins.
-    #[inline(always)]
-    pub(crate) fn enter(&mut self, code: u64, depth: usize) {
-        // Functions that were left without their hook (`longjmp`, exceptions) are deeper, or as deep.
-        while self.len > 0 {
-            let top = self.frames[self.len - 1].depth;
-            if top > depth || depth - top > SAME_STACK {
-                break;
-            }
-            self.len -= 1;
-            self.beyond = 0;
-        }
-        if self.len < DEEPEST {
-            self.frames[self.len] = Frame {
-                code,
-                depth,
-                context: 0,
-            };
-            self.len += 1;
-        } else {
-            self.beyond += 1;
-        }
-    }
-
-    /// A function ends.
-    #[inline(always)]
-    pub(crate) fn exit(&mut self) {
-        if self.beyond > 0 {
-            self.beyond -= 1;
-        } else {
-            self.len = self.len.saturating_sub(1);
-        }
-    }
-
     /// Its clock changed: what was accessed before is of another segment.
     pub(crate) fn clock_changed(&mut self, learned: bool) {
-        self.segment = self.clock.segment();
+        if self.clock.segment() != self.recorder.segment {
+            let recorder = &mut self.recorder;
+            self.recent.end_segment(|run| recorder.record(run));
+            recorder.segment = self.clock.segment();
+        }
         if learned {
             let search = self.process.search;
             search.timelines().note(&search.words, &self.clock);
@@ -388,19 +326,14 @@ impl Thread {
 
     /// Gives what is recorded away: the thread is about to wait, or to end.
     pub(crate) fn hand_over(&mut self) {
-        let recorded = std::mem::take(&mut self.recorded);
-        self.process.search.words.add(Counter::Recorded, recorded);
-        if let Front::Deferred(producer) = &self.front
-            && recorded > 0
-        {
-            let _quiet = corewise_analyses::inside::Quiet::now();
-            producer.process_current();
-        }
+        let recorder = &mut self.recorder;
+        self.recent.end_segment(|run| recorder.record(run));
+        recorder.hand_over();
     }
 
     /// Takes what the thread had out of its parent's hands, in a forked child: its buffer is the parent's.
     pub(crate) fn abandon_front(&mut self) {
-        std::mem::forget(std::mem::replace(&mut self.front, Front::Nothing));
+        self.recorder.abandon();
     }
 }
 

@@ -51,11 +51,11 @@ impl Access {
         (place, u32::from(self.thread) << 16 | u32::from(granules))
     }
 
-    /// The reverse of [`Access::packed`]: the access, and how many granules it goes on for.
+    /// The reverse of [`Access::packed`].
     #[inline(always)]
-    pub fn unpacked(place: u64, segment: u32, site: u32, extent: u32) -> (Access, u16) {
+    pub fn unpacked(place: u64, segment: u32, site: u32, extent: u32) -> Run {
         let access = Access {
-            granule: place >> 20,
+            granule: Access::granule_of(place),
             mask: (place >> 12) as u8,
             life: (place >> 4) as u8,
             kind: place as u8 & 15,
@@ -63,7 +63,16 @@ impl Access {
             segment,
             site,
         };
-        (access, extent as u16)
+        Run {
+            access,
+            granules: extent as u16,
+        }
+    }
+
+    /// The granule of a packed access.
+    #[inline(always)]
+    pub fn granule_of(place: u64) -> u64 {
+        place >> 20
     }
 
     /// Whether the two could race if nothing orders them.
@@ -96,6 +105,54 @@ impl Access {
     }
 }
 
+/// Accesses to several granules in a row, all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// That to the first granule.
+    pub access: Access,
+    /// How many.
+    pub granules: u16,
+}
+
+impl Run {
+    /// Behind its last granule.
+    #[inline(always)]
+    fn end(&self) -> u64 {
+        self.access.granule + u64::from(self.granules)
+    }
+
+    /// The first granule that is in both.
+    #[inline(always)]
+    pub fn first_common(&self, other: &Run) -> Option<u64> {
+        let first = self.access.granule.max(other.access.granule);
+        (first < self.end().min(other.end())).then_some(first)
+    }
+
+    /// Whether it goes over all granules of the other.
+    #[inline(always)]
+    pub fn covers(&self, other: &Run) -> bool {
+        self.access.granule <= other.access.granule && other.end() <= self.end()
+    }
+
+    /// The run in pieces that end where the address of a granule is a multiple of so many.
+    #[inline(always)]
+    pub fn pieces(&self, granules: u64) -> impl Iterator<Item = Run> + use<> {
+        let (mut first, end, access) = (self.access.granule, self.end(), self.access);
+        std::iter::from_fn(move || {
+            let next = (first - first % granules + granules).min(end);
+            let piece = Run {
+                access: Access {
+                    granule: first,
+                    ..access
+                },
+                granules: next.saturating_sub(first) as u16,
+            };
+            first = next;
+            (piece.granules > 0).then_some(piece)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,13 +166,28 @@ mod tests {
         ) {
             let access = Access { granule, mask, life, kind, thread, segment, site };
             let (place, extent) = access.packed(granules);
-            prop_assert_eq!(Access::unpacked(place, segment, site, extent), (access, granules));
+            prop_assert_eq!(Access::unpacked(place, segment, site, extent), Run { access, granules });
+        }
+
+        #[test]
+        fn the_pieces_of_a_run_are_all_of_it_and_within_their_bounds(
+            granule in 0_u64..1 << 43, granules in 0_u16..2000, of in prop_oneof![Just(1_u64), Just(16), Just(512)],
+        ) {
+            let access = Access { granule, ..write() };
+            let run = Run { access, granules };
+            let mut at = granule;
+            for piece in run.pieces(of) {
+                prop_assert_eq!(piece.access.granule, at);
+                at += u64::from(piece.granules);
+                prop_assert_eq!(piece.access.granule / of, (at - 1) / of);
+                prop_assert!(run.covers(&piece) && run.first_common(&piece) == Some(piece.access.granule));
+            }
+            prop_assert_eq!(at, granule + u64::from(granules));
         }
     }
 
-    #[test]
-    fn reads_do_not_conflict_nor_atomics_nor_different_bytes_or_lives() {
-        let write = Access {
+    fn write() -> Access {
+        Access {
             granule: 1,
             mask: 0x0f,
             life: 0,
@@ -123,7 +195,12 @@ mod tests {
             thread: 0,
             segment: 1,
             site: 1,
-        };
+        }
+    }
+
+    #[test]
+    fn reads_do_not_conflict_nor_atomics_nor_different_bytes_or_lives() {
+        let write = write();
         let other = Access {
             thread: 1,
             kind: 0,

@@ -104,7 +104,7 @@ fn load(words: &Words<'_>, at: usize) -> Race {
     let access = |at: usize| {
         let times = words.get(at + 1);
         let extent = words.get(at + 2) as u32;
-        Access::unpacked(words.get(at), (times >> 32) as u32, times as u32, extent).0
+        Access::unpacked(words.get(at), (times >> 32) as u32, times as u32, extent).access
     };
     Race {
         accesses: [access(at + 2), access(at + 5)],

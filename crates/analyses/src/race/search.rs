@@ -1,13 +1,13 @@
 //! A search for races: everything that it knows, in words, and the comparison of accesses by what happens
 //! before what.
 
-use super::access::{Access, Accesses, AccessesBuffer, kind};
+use super::access::{Access, Accesses, AccessesBuffer, Run, kind};
 use super::clock::{Known, Timelines};
 use super::found::{Found, Race};
 use super::interned::Interned;
 use super::lockset;
 use super::records::{BLOCK, BLOCKS};
-use super::shadow::{SHARDS, Shadow, Shard, shard_of};
+use super::shadow::{PAGE, SHARDS, Shadow, Shard, shard_of};
 use super::words::{Counter, HEAD, Reserve, Words};
 use corewise_defer::{Pending, Process};
 use std::cell::RefCell;
@@ -86,14 +86,63 @@ pub struct Search<'a> {
 /// Pairs of threads and a segment, and up to where the one's work comes before.
 type Asked = [(u64, u64); 16];
 
-type Sorted = [Vec<(u64, u32, u32, u32)>; SHARDS];
+/// What [`Accesses::access`] is told.
+type Told = (u64, u32, u32, u32);
+
+/// Accesses of a buffer, none of which is to more than a page, and how many are in each share of the memory.
+#[derive(Debug)]
+struct Sorted {
+    all: Vec<Told>,
+    counts: [u32; SHARDS],
+    /// Places in `all`, share by share.
+    order: Vec<u32>,
+}
+
+impl Sorted {
+    fn new() -> Sorted {
+        Sorted {
+            all: Vec::new(),
+            counts: [0; SHARDS],
+            order: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, run: &Run) {
+        let (place, extent) = run.access.packed(run.granules);
+        self.counts[shard_of(run.access.granule)] += 1;
+        self.all
+            .push((place, run.access.segment, run.access.site, extent));
+    }
+
+    /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came.
+    fn sort(&mut self) -> [u32; SHARDS + 1] {
+        let mut ends = [0; SHARDS + 1];
+        for (shard, count) in self.counts.iter().enumerate() {
+            ends[shard + 1] = ends[shard] + count;
+        }
+        let mut next = ends;
+        self.order.clear();
+        self.order.resize(self.all.len(), 0);
+        for (index, (place, ..)) in self.all.iter().enumerate() {
+            let at = &mut next[shard_of(Access::granule_of(*place))];
+            self.order[*at as usize] = index as u32;
+            *at += 1;
+        }
+        ends
+    }
+
+    fn clear(&mut self) {
+        self.all.clear();
+        self.counts = [0; SHARDS];
+    }
+}
 
 impl<'a> Search<'a> {
     /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
     /// are too few.
     pub fn new(all: &'a [AtomicU64], reserve: Reserve<'a>, order: Order) -> Option<Search<'a>> {
-        // A page of the program that is used well takes some eight times its own size.
-        let pages = (all.len() / 4096).next_power_of_two().max(64);
+        // What is remembered of a page of the program takes two to three times its own size.
+        let pages = (all.len() / 1024).next_power_of_two().max(64);
         let words = Words::new(all, reserve, PAGES_AT + Shadow::table(pages))?;
         Some(Search {
             words,
@@ -181,40 +230,42 @@ impl<'a> Search<'a> {
     /// Compares accesses with all that were compared before.
     fn compare(&self, sorted: &mut Sorted) {
         let mut compared = 0;
+        let ends = sorted.sort();
+        let mut left = sorted.counts.map(|count| count > 0);
         // First the shares that nobody has: who has one may be a thread at the lowest priority.
         for waits in [false, true] {
-            for (index, accesses) in sorted.iter_mut().enumerate() {
-                if accesses.is_empty() {
-                    continue;
-                }
+            for (index, left) in left.iter_mut().enumerate().filter(|(_, left)| **left) {
                 let shard = match waits {
                     true => Some(self.shadow.lock(index)),
                     false => self.shadow.try_lock(index),
                 };
                 if let Some(mut shard) = shard {
-                    compared += accesses.len() as u64;
-                    self.compare_share(&mut shard, accesses.drain(..));
+                    *left = false;
+                    let order = &sorted.order[ends[index] as usize..ends[index + 1] as usize];
+                    let accesses = order.iter().map(|at| sorted.all[*at as usize]);
+                    compared += self.compare_share(&mut shard, accesses);
                 }
             }
         }
+        sorted.clear();
         self.words.add(Counter::Compared, compared);
     }
 
-    fn compare_share(
-        &self,
-        shard: &mut Shard,
-        accesses: impl Iterator<Item = (u64, u32, u32, u32)>,
-    ) {
+    /// How many granules' accesses it compared.
+    fn compare_share(&self, shard: &mut Shard, accesses: impl Iterator<Item = Told>) -> u64 {
         // What was asked last: accesses of a segment come together.
         let mut asked: Asked = [(0, 0); 16];
+        let mut compared = 0;
         for (place, segment, site, extent) in accesses {
-            let (access, _) = Access::unpacked(place, segment, site, extent);
-            self.shadow.add(&self.words, shard, &access, |other| {
-                if access.conflicts(other) && !self.known_before(other, &access, &mut asked) {
-                    self.judge(&access, other);
+            let run = Access::unpacked(place, segment, site, extent);
+            compared += u64::from(run.granules);
+            self.shadow.add(&self.words, shard, &run, |access, other| {
+                if access.conflicts(other) && !self.known_before(other, access, &mut asked) {
+                    self.judge(access, other);
                 }
             });
         }
+        compared
     }
 
     /// Whether an access comes before another, by what was asked last, or is asked now.
@@ -276,11 +327,10 @@ pub struct Sorting<'s>(RefCell<&'s mut Sorted>);
 impl Accesses for Sorting<'_> {
     #[inline]
     fn access(&self, place: u64, segment: u32, site: u32, extent: u32) {
-        let (access, granules) = Access::unpacked(place, segment, site, extent);
+        let run = Access::unpacked(place, segment, site, extent);
         let mut sorted = self.0.borrow_mut();
-        for granule in access.granule..access.granule + u64::from(granules) {
-            let (place, extent) = Access { granule, ..access }.packed(1);
-            sorted[shard_of(granule)].push((place, segment, site, extent));
+        for run in run.pieces(PAGE) {
+            sorted.push(&run);
         }
     }
 }
@@ -288,8 +338,7 @@ impl Accesses for Sorting<'_> {
 impl Search<'_> {
     fn scratch(&self) -> Sorted {
         let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.pop()
-            .unwrap_or_else(|| std::array::from_fn(|_| Vec::new()))
+        kept.pop().unwrap_or_else(Sorted::new)
     }
 
     fn keep_scratch(&self, sorted: Sorted) {

@@ -1,0 +1,87 @@
+//! Where a thread records its accesses.
+
+use crate::process::Process;
+use corewise_analyses::inside::Quiet;
+use corewise_analyses::race::{Access, Accesses as _, AccessesBuffer, Counter, Run, Search};
+use corewise_defer::Producer;
+
+/// Where accesses are recorded.
+pub(crate) enum Front {
+    /// In a buffer.
+    Deferred(Producer<AccessesBuffer>),
+    /// They are compared at once.
+    Sequential(&'static Search<'static>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// Records the accesses of one thread.
+pub(crate) struct Recorder {
+    front: Front,
+    process: &'static Process,
+    thread: u16,
+    /// The segment that the thread is in.
+    pub(crate) segment: u32,
+    /// Accesses recorded and not yet counted.
+    recorded: u64,
+}
+
+impl Recorder {
+    pub(crate) fn new(
+        front: Front,
+        process: &'static Process,
+        thread: u16,
+        segment: u32,
+    ) -> Recorder {
+        Recorder {
+            front,
+            process,
+            thread,
+            segment,
+            recorded: 0,
+        }
+    }
+
+    /// Records accesses, which this thread made in its present segment.
+    pub(crate) fn record(&mut self, run: Run) {
+        let access = Access {
+            thread: self.thread,
+            segment: self.segment,
+            ..run.access
+        };
+        let (place, extent) = access.packed(run.granules);
+        let (segment, site) = (access.segment, access.site);
+        self.recorded += u64::from(run.granules);
+        match &self.front {
+            Front::Deferred(producer) => {
+                if producer.is_nearly_full() {
+                    let _quiet = Quiet::now();
+                    self.process.at_exchange(self.recorded);
+                    self.recorded = 0;
+                    producer.access(place, segment, site, extent);
+                } else {
+                    producer.access(place, segment, site, extent);
+                }
+            }
+            Front::Sequential(search) => search.access(place, segment, site, extent),
+            Front::Nothing => {}
+        }
+    }
+
+    /// Gives what is recorded away.
+    pub(crate) fn hand_over(&mut self) {
+        let recorded = std::mem::take(&mut self.recorded);
+        self.process.search.words.add(Counter::Recorded, recorded);
+        if let Front::Deferred(producer) = &self.front
+            && recorded > 0
+        {
+            let _quiet = Quiet::now();
+            producer.process_current();
+        }
+    }
+
+    /// Takes what the thread had out of its parent's hands, in a forked child: its buffer is the parent's.
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.front, Front::Nothing));
+    }
+}
