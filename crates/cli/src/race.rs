@@ -1,5 +1,10 @@
 //! `corewise race`: run a program that was compiled for it, and report its data races.
 
+mod progress;
+mod sarif;
+
+use self::progress::Progress;
+use self::sarif::{Ran, sarif};
 use crate::deferred::{self, DeferredArgs, Library, Recorded};
 use crate::output;
 use anyhow::{Context as _, Result};
@@ -16,6 +21,7 @@ use corewise_launch::{Outcome, Status};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The library that the program runs on.
 const RUNTIME: Library = Library {
@@ -49,6 +55,14 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
 
+    /// Write the races in SARIF, for editors and code hosts
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+
+    /// Say how far the search is while the program runs, also where standard error is no terminal
+    #[arg(long, conflicts_with = "quiet")]
+    progress: bool,
+
     #[command(flatten)]
     deferred: DeferredArgs,
 }
@@ -57,24 +71,44 @@ pub(crate) fn run(args: RaceArgs) -> Result<ExitCode> {
     let suppressions = args.suppressions()?;
     let Recorded {
         program,
+        line,
         region,
         running,
-        ..
     } = args.deferred.start(&RUNTIME, args.wanted())?;
-    let outcome = running.wait()?;
+    let region = Arc::new(region);
+    let progress = match args.deferred.quiet {
+        true => None,
+        false => Progress::begin(&region, args.progress)?,
+    };
+    let outcome = running.wait();
+    if let Some(progress) = progress {
+        progress.end();
+    }
+    let outcome = outcome?;
     let mut findings = read(&region, &mut Lines::default());
     let found = findings.races.len();
     findings.races.retain(|race| !suppressions.cover(race));
     let suppressed = found - findings.races.len();
+    let losses = losses(&findings);
+    let ran = Ran {
+        line: &line,
+        code: outcome.status.shell_code(),
+        losses: &losses,
+    };
+    let views: [(&Option<PathBuf>, &dyn Fn() -> String); 2] = [
+        (&args.summary, &|| summary(&findings, suppressed, &outcome)),
+        (&args.sarif, &|| sarif(&findings.races, &ran)),
+    ];
     let mut failed = Vec::new();
-    if let Some(path) = &args.summary {
-        let told = summary(&findings, suppressed, &outcome);
-        if let Err(error) = std::fs::write(path, told) {
+    for (path, text) in views {
+        if let Some(path) = path
+            && let Err(error) = std::fs::write(path, text())
+        {
             failed.push(format!("cannot write {}: {error}", path.display()));
         }
     }
     if !args.deferred.quiet {
-        tell(&findings, suppressed, &program);
+        tell(&findings, suppressed, &losses, &program);
     }
     output::warn(&failed);
     let in_order = matches!(outcome.status, Status::Exited(_));
@@ -108,7 +142,7 @@ impl RaceArgs {
     }
 }
 
-fn tell(findings: &Findings, suppressed: usize, program: &Path) {
+fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Path) {
     for race in &findings.races {
         eprint!("{}", text::text(race));
     }
@@ -147,7 +181,7 @@ fn tell(findings: &Findings, suppressed: usize, program: &Path) {
             RUNTIME.name
         );
     }
-    output::warn(&losses(findings));
+    output::warn(losses);
 }
 
 fn plural(number: u64) -> &'static str {
@@ -238,6 +272,7 @@ fn memory(memory: &Memory) -> Value {
             "thread": thread(by),
             "given_to_another_since": again,
         }),
+        Memory::Descriptor(number) => json!({ "file_descriptor": number }),
         Memory::Unknown => json!({}),
     }
 }

@@ -28,12 +28,15 @@ fn began(memory: *mut c_void, bytes: size_t, code: u64) -> *mut c_void {
         && let Some(thread) = Thread::active()
     {
         thread.quietly(|thread| {
-            let (start, bytes) = (memory as u64, bytes as u64);
+            // What is freed later is all of it: what is allocated, too, whatever was asked for.
+            // SAFETY: a block that was allocated now.
+            let usable = unsafe { malloc_usable_size(memory) }.max(bytes);
+            let (start, bytes, usable) = (memory as u64, bytes as u64, usable as u64);
             let life = match thread.alone {
                 true => lives::of(start),
                 false => {
-                    thread.forget(start, bytes);
-                    lives::next(start, bytes)
+                    thread.forget(start, usable);
+                    lives::next(start, usable)
                 }
             };
             let block = Block {

@@ -70,6 +70,8 @@ pub(crate) struct Thread {
     pub(crate) alone: bool,
     /// The program asked for accesses not to be recorded, so many times.
     pub(crate) ignored: u32,
+    /// The same of what orders threads.
+    pub(crate) orders_ignored: u32,
     /// How deep the machine's stack was in what runs here now; 0: nothing.
     busy: usize,
     len: usize,
@@ -106,6 +108,7 @@ impl Thread {
             segment: clock.segment(),
             alone: false,
             ignored: 0,
+            orders_ignored: 0,
             busy: 0,
             len: 0,
             beyond: 0,
@@ -235,7 +238,7 @@ impl Thread {
 
     #[inline(never)]
     fn record(&mut self, granule: u64, mask: u8, kind: u8, code: u64, granules: u16) {
-        if self.ignored > 0 {
+        if self.ignored > 0 || crate::annotations::is_benign(granule << 3) {
             return;
         }
         let depth = stack();

@@ -14,6 +14,7 @@ use crate::region::{Entered, Module, Region};
 use corewise_defer::execute_left;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 /// A side of a race.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +71,8 @@ pub enum Memory {
         /// The memory has been given to somebody else since.
         again: bool,
     },
+    /// A file descriptor, which stands for what the kernel keeps.
+    Descriptor(u64),
     /// Something else: a stack, or a mapping.
     Unknown,
 }
@@ -129,6 +132,34 @@ pub struct Seen {
     pub interrupted: u64,
 }
 
+/// The variable of the runtime whose pieces stand for file descriptors.
+const DESCRIPTORS: &str = "corewise_descriptors";
+/// The size of such a piece in bytes.
+pub const DESCRIPTOR_BYTES: u64 = 16;
+
+/// How far the searches of a region are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Accesses that were recorded and handed over.
+    pub recorded: u64,
+    /// Accesses that were compared.
+    pub compared: u64,
+}
+
+/// Looks how far they are, while the program runs: two numbers for each process.
+pub fn so_far(region: &Region) -> SoFar {
+    let mut all = SoFar::default();
+    for entered in region.images() {
+        let Some(words) = entered.words() else {
+            continue;
+        };
+        let count = |counter: Counter| words[counter as usize].load(Ordering::Relaxed);
+        all.recorded += count(Counter::Recorded);
+        all.compared += count(Counter::Compared);
+    }
+    all
+}
+
 /// Reads what is there. The program's processes have to be gone: what they left is compared first.
 pub fn read(region: &Region, lines: &mut Lines) -> Findings {
     let mut findings = Findings::default();
@@ -151,7 +182,7 @@ fn image(entered: &Entered<'_>, order: Order, lines: &mut Lines, findings: &mut 
     };
     let left = settle(entered, &search);
     let modules = entered.modules();
-    let pid = entered.image.pid.load(std::sync::atomic::Ordering::Relaxed);
+    let pid = entered.image.pid.load(Ordering::Relaxed);
     let count = |counter| search.words.count(counter);
     let threads = search.threads();
     findings.processes.push(Seen {
@@ -259,7 +290,7 @@ impl Naming<'_, '_> {
             Memory::Block { offset, bytes, .. } => {
                 format!("0x{address:x} ({offset} bytes inside a block of {bytes})")
             }
-            Memory::Unknown => format!("0x{address:x}"),
+            Memory::Descriptor(_) | Memory::Unknown => format!("0x{address:x}"),
         };
         match lock & 1 {
             0 => name,
@@ -323,6 +354,9 @@ impl Naming<'_, '_> {
             };
         }
         match self.lines.names().variable(self.modules, address) {
+            Some((name, offset, _)) if name == DESCRIPTORS => {
+                Memory::Descriptor(offset / DESCRIPTOR_BYTES)
+            }
             Some((name, offset, module)) => Memory::Variable {
                 name,
                 offset,

@@ -236,7 +236,7 @@ fn usual(context: &Context, only: Option<&[&str]>) -> Result<Vec<Instrumented>> 
 
 fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented> {
     for source in &entry.source {
-        fetched(context, folder, source)?;
+        self::source(context, folder, source, &[])?;
     }
     // What the standard library's headers define is inlined as ever.
     let hooks = "-O2 -g -finstrument-functions -finstrument-functions-exclude-file-list=/usr/include,/usr/lib";
@@ -308,8 +308,12 @@ fn formula(inputs: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A source package, unpacked: fetched with apt, whose own lists and sources stay as they are.
-fn fetched(context: &Context, folder: &Path, name: &str) -> Result<()> {
+/// A source package, unpacked into a folder of its name: fetched with apt, whose own lists and sources stay as
+/// they are. Of large ones, only the parts that match these patterns of paths.
+///
+/// # Errors
+/// If it cannot be fetched or unpacked.
+pub fn source(context: &Context, folder: &Path, name: &str, parts: &[&str]) -> Result<()> {
     let unpacked = folder.join(name);
     if unpacked.is_dir() {
         return Ok(());
@@ -363,6 +367,12 @@ fn fetched(context: &Context, folder: &Path, name: &str) -> Result<()> {
         .arg(&orig)
         .arg("-C")
         .arg(&part)
+        .args(if parts.is_empty() {
+            &[][..]
+        } else {
+            &["--wildcards"]
+        })
+        .args(parts)
         .status()?;
     if !unpack.success() {
         bail!("{} cannot be unpacked", orig.display());
