@@ -31,9 +31,12 @@ struct Entry {
     source: Vec<String>,
     build: String,
     command: Vec<String>,
+    #[serde(default)]
     busy: u32,
     #[serde(default)]
     ends: Vec<i32>,
+    #[serde(default)]
+    prints_times: bool,
 }
 
 /// A program, built both ways.
@@ -43,6 +46,8 @@ pub struct Instrumented {
     pub name: String,
     /// How many CPUs it keeps busy.
     pub busy: u32,
+    /// Whether it prints the same each time.
+    pub prints_the_same: bool,
     plain: PathBuf,
     hooked: PathBuf,
     not_inlined: PathBuf,
@@ -92,6 +97,19 @@ impl Sample {
 }
 
 impl Instrumented {
+    /// The same program with so many threads, where its command says `{threads}`.
+    #[must_use]
+    pub fn with_threads(&self, threads: u32) -> Instrumented {
+        let number = threads.to_string();
+        let words = self.words.iter();
+        Instrumented {
+            words: words
+                .map(|word| word.replace("{threads}", &number))
+                .collect(),
+            ..self.clone()
+        }
+    }
+
     /// The command without instrumentation.
     pub fn plain(&self) -> Job {
         self.job(&self.plain)
@@ -201,12 +219,19 @@ pub fn manner(manner: Manner) -> Wanted {
     }
 }
 
+/// What a program is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Profiles,
+    Races,
+}
+
 /// All programs that `--only` does not leave out, built where that is not done yet.
 ///
 /// # Errors
 /// If a source cannot be fetched, or does not compile.
 pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
-    usual(context, None)
+    usual(context, "instrumented.toml", For::Profiles, None)
 }
 
 /// The same, but without `--only` these alone.
@@ -214,11 +239,25 @@ pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
 /// # Errors
 /// As [`all`].
 pub fn these(context: &Context, names: &[&str]) -> Result<Vec<Instrumented>> {
-    usual(context, Some(names).filter(|_| context.only.is_empty()))
+    let only = Some(names).filter(|_| context.only.is_empty());
+    usual(context, "instrumented.toml", For::Profiles, only)
 }
 
-fn usual(context: &Context, only: Option<&[&str]>) -> Result<Vec<Instrumented>> {
-    let file = context.root.join("experiments/instrumented.toml");
+/// The threaded programs whose races are searched for (`experiments/threaded.toml`), in the same way.
+///
+/// # Errors
+/// As [`all`].
+pub fn threaded(context: &Context) -> Result<Vec<Instrumented>> {
+    usual(context, "threaded.toml", For::Races, None)
+}
+
+fn usual(
+    context: &Context,
+    catalogue: &str,
+    what_for: For,
+    only: Option<&[&str]>,
+) -> Result<Vec<Instrumented>> {
+    let file = context.root.join("experiments").join(catalogue);
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let catalogue: Catalogue = toml::from_str(&text)?;
@@ -230,19 +269,19 @@ fn usual(context: &Context, only: Option<&[&str]>) -> Result<Vec<Instrumented>> 
     entries
         .filter(|entry| picked.contains(&entry.name.as_str()))
         .filter(|entry| only.is_none_or(|only| only.contains(&entry.name.as_str())))
-        .map(|entry| built(context, &folder, entry))
+        .map(|entry| built(context, &folder, entry, what_for))
         .collect()
 }
 
-fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented> {
+fn built(context: &Context, folder: &Path, entry: &Entry, what_for: For) -> Result<Instrumented> {
     for source in &entry.source {
         self::source(context, folder, source, &[])?;
     }
     // What the standard library's headers define is inlined as ever.
     let hooks = "-O2 -g -finstrument-functions -finstrument-functions-exclude-file-list=/usr/include,/usr/lib";
-    let make = |suffix: &str, flags: &str| -> Result<PathBuf> {
+    let make = |suffix: &str, wanted: For, flags: &str| -> Result<PathBuf> {
         let out = folder.join(format!("{}-{suffix}", entry.name));
-        if out.exists() {
+        if wanted != what_for || out.exists() {
             return Ok(out);
         }
         context.say(format!("building {}", out.display()));
@@ -263,10 +302,15 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
     Ok(Instrumented {
         name: entry.name.clone(),
         busy: entry.busy,
-        plain: make("plain", "-O2 -g")?,
-        hooked: make("hooked", hooks)?,
-        not_inlined: make("not-inlined", &format!("{hooks} -fno-inline"))?,
-        raced: make("raced", "-O2 -g -fsanitize=thread")?,
+        prints_the_same: !entry.prints_times,
+        plain: make("plain", what_for, "-O2 -g")?,
+        hooked: make("hooked", For::Profiles, hooks)?,
+        not_inlined: make(
+            "not-inlined",
+            For::Profiles,
+            &format!("{hooks} -fno-inline"),
+        )?,
+        raced: make("raced", For::Races, "-O2 -g -fsanitize=thread")?,
         words: words.collect::<Result<_>>()?,
         ends: entry.ends.clone(),
         folder: folder.to_owned(),
@@ -279,6 +323,13 @@ fn filled(context: &Context, word: &str) -> Result<String> {
         .and_then(|w| w.strip_suffix('}'))
     {
         let file = input(&context.inputs, Kind::Text, megabytes.parse()?)?;
+        return Ok(file.to_string_lossy().into_owned());
+    }
+    if let Some(megabytes) = word
+        .strip_prefix("{video:")
+        .and_then(|w| w.strip_suffix('}'))
+    {
+        let file = input(&context.inputs, Kind::Video, megabytes.parse()?)?;
         return Ok(file.to_string_lossy().into_owned());
     }
     if word == "{formula}" {
@@ -308,12 +359,13 @@ fn formula(inputs: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A source package, unpacked into a folder of its name: fetched with apt, whose own lists and sources stay as
-/// they are. Of large ones, only the parts that match these patterns of paths.
+/// A source package (of bookworm, or `NAME@SUITE`), unpacked into a folder of its name: fetched with apt, whose
+/// own lists and sources stay as they are. Of large ones, only the parts that match these patterns of paths.
 ///
 /// # Errors
 /// If it cannot be fetched or unpacked.
 pub fn source(context: &Context, folder: &Path, name: &str, parts: &[&str]) -> Result<()> {
+    let (name, suite) = name.split_once('@').unwrap_or((name, "bookworm"));
     let unpacked = folder.join(name);
     if unpacked.is_dir() {
         return Ok(());
@@ -326,7 +378,9 @@ pub fn source(context: &Context, folder: &Path, name: &str, parts: &[&str]) -> R
     let list = own.path().join("sources.list");
     fs::write(
         &list,
-        "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n",
+        format!(
+            "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian {suite} main\n"
+        ),
     )?;
     let apt = |words: &[&str]| -> Result<bool> {
         let place =
@@ -352,18 +406,25 @@ pub fn source(context: &Context, folder: &Path, name: &str, parts: &[&str]) -> R
             .context("there is no apt-get: this experiment needs Debian's source packages")?;
         Ok(status.success())
     };
-    if !apt(&["update"])? || !apt(&["source", "--download-only", name])? {
-        bail!("Debian's source package {name} could not be fetched: is a network there?");
+    if !apt(&["update"])? {
+        bail!("Debian's lists of packages could not be fetched: is a network there?");
     }
+    // Debian's own changes are not used: what apt has checked of the original archive is enough.
+    apt(&["source", "--download-only", name])?;
     let part = folder.join(format!("{name}.part"));
     let _ = fs::remove_dir_all(&part);
     fs::create_dir_all(&part)?;
     let orig = fs::read_dir(own.path().join("got"))?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.to_string_lossy().contains(".orig.tar."))
-        .with_context(|| format!("the source package {name} has no original archive"))?;
+        .find(|path| {
+            let name = path.to_string_lossy();
+            name.contains(".orig.tar.") && !name.ends_with(".asc")
+        })
+        .with_context(|| {
+            format!("the original archive of Debian's source package {name} could not be fetched")
+        })?;
     let unpack = Command::new("tar")
-        .args(["--strip-components=1", "-xf"])
+        .arg("-xf")
         .arg(&orig)
         .arg("-C")
         .arg(&part)
@@ -377,6 +438,14 @@ pub fn source(context: &Context, folder: &Path, name: &str, parts: &[&str]) -> R
     if !unpack.success() {
         bail!("{} cannot be unpacked", orig.display());
     }
-    fs::rename(&part, &unpacked)?;
+    // Most have all in one folder.
+    let inside: Vec<_> = fs::read_dir(&part)?.collect::<std::io::Result<_>>()?;
+    match inside.as_slice() {
+        [one] if one.file_type()?.is_dir() => {
+            fs::rename(one.path(), &unpacked)?;
+            fs::remove_dir(&part)?;
+        }
+        _ => fs::rename(&part, &unpacked)?,
+    }
     Ok(())
 }

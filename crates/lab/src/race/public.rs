@@ -54,11 +54,11 @@ pub struct Public {
     _folder: tempfile::TempDir,
 }
 
-/// Fetches and compiles the set.
+/// Fetches and compiles the set, or those of it that `--only` has; `plain`: also without ThreadSanitizer.
 ///
 /// # Errors
 /// If it cannot be fetched, or there is no compiler.
-pub fn compiled(context: &Context) -> Result<Public> {
+pub fn compiled(context: &Context, plain: bool) -> Result<Public> {
     let sources = context.inputs.join("instrumented");
     fs::create_dir_all(&sources)?;
     source(context, &sources, PACKAGE, &PARTS)?;
@@ -71,14 +71,14 @@ pub fn compiled(context: &Context) -> Result<Public> {
         _folder: folder,
     };
     for file in files(&tests)? {
-        let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
         let name = file
             .strip_prefix(&tests)?
             .to_string_lossy()
             .replace('/', "_");
-        if context.pick(&[name.as_str()]).is_empty() {
+        if !context.only.is_empty() && !context.names_any(&[&name]) {
             continue;
         }
+        let text = String::from_utf8_lossy(&fs::read(&file)?).into_owned();
         let Some(races) = races(&text).filter(|_| !name.starts_with("bench")) else {
             public.without_verdict += 1;
             continue;
@@ -92,7 +92,10 @@ pub fn compiled(context: &Context) -> Result<Public> {
             public.not_compiled.push(name);
             continue;
         };
-        let plain = build("plain", &[&context.root.join(BARRIER)])?;
+        let plain = match plain {
+            true => build("plain", &[&context.root.join(BARRIER)])?,
+            false => None,
+        };
         public.programs.push(Program {
             name,
             races,

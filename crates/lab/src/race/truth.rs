@@ -10,7 +10,7 @@ use super::{Cases, FOUND, public, raced, with_tsan};
 use crate::experiment::{Bar, Context, Report, Table};
 use crate::measure::Job;
 
-const LONGEST: Duration = Duration::from_secs(40);
+const LONGEST: Duration = Duration::from_secs(15);
 const TOOLS: [&str; 5] = ["happens-before", "lockset", "tsan", "helgrind", "drd"];
 const OURS: usize = 0;
 const TSAN: usize = 2;
@@ -59,8 +59,10 @@ pub fn run(context: &Context) -> Result<Report> {
         instrumented: Job::new([cases.instrumented.as_os_str(), case.as_ref()]),
         plain: Some(Job::new([cases.plain.as_os_str(), case.as_ref()])),
     });
-    let own: Vec<_> = own.collect();
-    let public = public::compiled(context)?;
+    let own: Vec<_> = own
+        .filter(|program| context.only.is_empty() || context.names_any(&[&program.name]))
+        .collect();
+    let public = public::compiled(context, valgrind)?;
     for (set, programs) in [("", &own), ("compiler-rt.", &public.programs)] {
         if !programs.is_empty() {
             let found = programs
