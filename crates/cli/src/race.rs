@@ -181,6 +181,17 @@ fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Pat
             RUNTIME.name
         );
     }
+    if !findings.unseen.is_empty() {
+        eprintln!(
+            "corewise: not compiled with -fsanitize=thread, so that accesses by their code are not seen: {}",
+            findings
+                .unseen
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+    }
     output::warn(losses);
 }
 
@@ -311,6 +322,7 @@ fn summary(findings: &Findings, suppressed: usize, outcome: &Outcome) -> String 
     let told = json!({
         "races": findings.races.iter().map(race).collect::<Vec<_>>(),
         "suppressed": suppressed,
+        "not_compiled_for_it": findings.unseen,
         "processes": processes.collect::<Vec<_>>(),
         "wall_seconds": outcome.wall_ns as f64 / 1e9,
         "exit_code": outcome.status.shell_code(),

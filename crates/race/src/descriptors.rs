@@ -13,24 +13,21 @@ use crate::interposed::{Call, interposed, nothing_after, nothing_before, real};
 use crate::lives;
 use crate::thread::Thread;
 use corewise_analyses::inside::Next;
-use corewise_analyses::race::{Order, kind};
+use corewise_analyses::race::{DESCRIPTOR_BYTES, Order, kind};
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Descriptors that are told apart.
 const MOST: usize = 1 << 16;
-/// Orders that are told apart. A power of two.
+/// Orders that are told apart.
 const ORDERS: u16 = 1 << 12;
-/// As much memory as has a life of its own.
-const BYTES: u64 = 16;
-
 /// What stands for a descriptor: nothing is ever there, but its address is accessed.
 #[repr(C, align(16))]
-struct Descriptors([[u8; BYTES as usize]; MOST]);
+struct Descriptors([[u8; DESCRIPTOR_BYTES as usize]; MOST]);
 
-/// As reports name it.
+/// Reports know it by its name, `race::DESCRIPTORS`.
 #[unsafe(no_mangle)]
-static corewise_descriptors: Descriptors = Descriptors([[0; BYTES as usize]; MOST]);
+static corewise_descriptors: Descriptors = Descriptors([[0; DESCRIPTOR_BYTES as usize]; MOST]);
 
 /// What orders the users of files, and of sockets; 0: nothing.
 const FILES: u16 = 1;
@@ -63,7 +60,7 @@ fn access(descriptor: u64, kind: u8, code: u64) {
         && let Some(thread) = among_others()
         && thread.process.search.order() == Order::HappensBefore
     {
-        let at = (&raw const corewise_descriptors) as u64 + BYTES * number as u64;
+        let at = (&raw const corewise_descriptors) as u64 + DESCRIPTOR_BYTES * number as u64;
         thread.access(at, 1, kind, code);
     }
 }
@@ -79,11 +76,12 @@ fn begin(descriptor: u64, ordered_by: u16, kind: u8, code: u64) {
 }
 
 fn next_life(descriptor: u64) {
-    let at = (&raw const corewise_descriptors) as u64 + BYTES * u64::from(descriptor as u32);
+    let at =
+        (&raw const corewise_descriptors) as u64 + DESCRIPTOR_BYTES * u64::from(descriptor as u32);
     if let Some(thread) = among_others() {
         thread.quietly(|thread| {
-            thread.forget(at, BYTES);
-            lives::next(at, BYTES);
+            thread.forget(at, DESCRIPTOR_BYTES);
+            lives::next(at, DESCRIPTOR_BYTES);
         });
     }
 }

@@ -4,6 +4,7 @@
 //! `r9` is free for that, since none has more than five arguments. What is pointed to is not touched, but for
 //! [`__tsan_vptr_update`]'s, which the program is about to write.
 
+use crate::signals;
 use crate::thread::{Thread, stack};
 use corewise_analyses::race::kind;
 use std::arch::naked_asm;
@@ -242,6 +243,7 @@ extern "C" fn __tsan_external_write(address: u64, code: u64, _tag: u64) {
 extern "C" fn __tsan_func_entry(code: u64) {
     if let Some(thread) = Thread::existing() {
         thread.enter(code, stack());
+        signals::enters(thread, code);
     }
 }
 

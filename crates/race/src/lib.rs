@@ -15,6 +15,7 @@
 //! - [`lives`]: memory that is freed and allocated again is not what it was.
 //! - [`versions`]: functions that have an old version which nobody means.
 //! - [`annotations`]: what programs and other runtimes say themselves.
+//! - [`signals`]: what handlers come after.
 //! - [`fibers`]: programs that switch stacks themselves, and say so.
 //! - [`others`]: what ThreadSanitizer's runtime exports besides.
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
@@ -48,6 +49,7 @@ mod memory;
 mod order;
 mod others;
 mod process;
+mod signals;
 mod strings;
 mod thread;
 mod versions;

@@ -6,8 +6,9 @@
 
 use super::access::{Access, kind};
 use super::lines::{Lines, Place};
-use super::records::ThreadRecord;
+use super::records::{DESCRIPTOR_BYTES, DESCRIPTORS, ThreadRecord};
 use super::search::{Order, Search};
+use super::unseen::unseen;
 use super::words::{Counter, Reserve};
 use crate::race::AccessesBuffer;
 use crate::region::{Entered, Module, Region};
@@ -99,6 +100,8 @@ pub struct Findings {
     pub races: Vec<Report>,
     /// The processes that were seen.
     pub processes: Vec<Seen>,
+    /// Mapped files whose accesses were not seen: they were not compiled to tell of them.
+    pub unseen: BTreeSet<String>,
 }
 
 /// What was seen of a process, and what was not.
@@ -131,11 +134,6 @@ pub struct Seen {
     /// Accesses in signal handlers that came in the middle of another's being recorded.
     pub interrupted: u64,
 }
-
-/// The variable of the runtime whose pieces stand for file descriptors.
-const DESCRIPTORS: &str = "corewise_descriptors";
-/// The size of such a piece in bytes.
-pub const DESCRIPTOR_BYTES: u64 = 16;
 
 /// How far the searches of a region are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -182,6 +180,7 @@ fn image(entered: &Entered<'_>, order: Order, lines: &mut Lines, findings: &mut 
     };
     let left = settle(entered, &search);
     let modules = entered.modules();
+    findings.unseen.append(&mut unseen(&modules));
     let pid = entered.image.pid.load(Ordering::Relaxed);
     let count = |counter| search.words.count(counter);
     let threads = search.threads();

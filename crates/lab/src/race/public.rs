@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::truth::Program;
-use crate::defer::programs::source;
+use crate::debian::source;
 use crate::experiment::Context;
 use crate::measure::Job;
 
@@ -59,7 +59,7 @@ pub struct Public {
 /// # Errors
 /// If it cannot be fetched, or there is no compiler.
 pub fn compiled(context: &Context, plain: bool) -> Result<Public> {
-    let sources = context.inputs.join("instrumented");
+    let sources = context.inputs.join("raced");
     fs::create_dir_all(&sources)?;
     source(context, &sources, PACKAGE, &PARTS)?;
     let tests = sources.join(PACKAGE).join(TESTS);
@@ -137,7 +137,7 @@ fn compile(
         true => "g++",
         false => "gcc",
     };
-    let include = context.inputs.join("instrumented").join(PACKAGE);
+    let include = context.inputs.join("raced").join(PACKAGE);
     let mut command = Command::new(compiler);
     if plain_with.is_empty() {
         command.arg("-fsanitize=thread");

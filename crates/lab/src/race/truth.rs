@@ -47,7 +47,9 @@ pub fn run(context: &Context) -> Result<Report> {
         "one session",
     );
     let corewise = context.corewise()?;
-    let valgrind = Job::new(["valgrind", "--version"]).run(LONGEST).is_ok();
+    let valgrind = Job::new(["valgrind", "--version"])
+        .run(LONGEST)
+        .is_ok_and(|run| run.status.success());
     if !valgrind {
         report.note("valgrind is missing (scripts/setup --programs): Helgrind and DRD did not run");
     }

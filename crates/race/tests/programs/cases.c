@@ -340,6 +340,17 @@ static void *destroys_after(void *a) { pthread_mutex_lock(&mutex); if (++other =
 static void *uses_lock(void *a) { pthread_mutex_lock(&second); shared++; pthread_mutex_unlock(&second); return destroys_after(a); }
 static void fine_lock_destroyed(void) { both(uses_lock, uses_lock); }
 
+static void handles(int signal) { result = shared; (void)signal; }
+static void *signals_itself(void *a) { goes_second(); pthread_kill(pthread_self(), SIGUSR1); return a; }
+static void fine_signal_handler(void) {
+    pthread_t t;
+    pthread_create(&t, NULL, signals_itself, NULL);
+    shared = 6;
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handles}, NULL);
+    goes_first();
+    pthread_join(t, NULL);
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -361,6 +372,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_longjmp), CASE(fine_thread_local), CASE(fine_disjoint), CASE(fine_two_locks),
     CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
+    CASE(fine_signal_handler),
 };
 
 int main(int argc, char **argv) {
