@@ -8,8 +8,9 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::experiment::Context;
 
-/// A source package (of bookworm, or `NAME@SUITE`), unpacked into a folder of its name: fetched with apt, whose
-/// own lists and sources stay as they are. Of large ones, only the parts that match these patterns of paths.
+/// A source package (of bookworm, or `NAME@SUITE`), unpacked into a folder of its name: fetched with apt,
+/// whose own lists and sources stay as they are. Of large ones, only the parts that match these patterns of
+/// paths.
 ///
 /// # Errors
 /// If it cannot be fetched or unpacked.

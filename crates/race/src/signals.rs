@@ -1,5 +1,5 @@
-//! Signal handlers: what a thread did before it set one up comes before what the handler does, whichever thread
-//! it runs on.
+//! Signal handlers: what a thread did before it set one up comes before what the handler does, on whichever
+//! thread it runs.
 //!
 //! A handler is known by where it returns to: a few instructions of the C library that end it, the same for
 //! all.

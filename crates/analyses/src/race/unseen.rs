@@ -8,8 +8,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// What every program is made of, and no program's author compiles: their accesses on behalf of the program are
-/// interposed where they matter.
+/// What every program is made of, and no program's author compiles: their accesses on behalf of the program
+/// are interposed where they matter.
 const USUAL: [&str; 12] = [
     "ld-linux",
     "libc.so",

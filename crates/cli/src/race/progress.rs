@@ -1,5 +1,5 @@
-//! How far a search is, while the program runs: one line on a terminal, elsewhere one every so often if that is
-//! wanted. Never on standard output, which is the program's.
+//! How far a search is, while the program runs: one line on a terminal, elsewhere one every so often if that
+//! is wanted. Never on standard output, which is the program's.
 
 use anyhow::{Context as _, Result};
 use corewise_analyses::race::report::{SoFar, so_far};
