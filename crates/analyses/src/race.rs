@@ -26,12 +26,14 @@ pub mod shadow;
 pub mod suppress;
 #[cfg(feature = "show")]
 pub mod text;
+#[cfg(feature = "show")]
+pub mod unseen;
 pub mod words;
 
 pub use access::{Access, Accesses, AccessesBuffer, Run, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
 pub use recent::Recent;
-pub use records::{Block, ThreadRecord};
+pub use records::{Block, DESCRIPTOR_BYTES, DESCRIPTORS, ThreadRecord};
 pub use search::{Deferred, FREED, Order, Search, Site};
 pub use words::{Counter, Reserve};

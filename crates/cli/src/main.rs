@@ -6,6 +6,7 @@ mod blocked;
 mod building;
 mod claim;
 mod completions;
+mod deferred;
 mod history;
 mod joining;
 mod machine;

@@ -1,7 +1,8 @@
 //! `corewise profile`: run a program that was compiled for it, and show who called whom.
 
+use crate::deferred::{self, DeferredArgs, Library, Recorded};
 use crate::output;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use comfy_table::{CellAlignment, Table};
@@ -9,20 +10,20 @@ use corewise_analyses::blueprint::{Metric, blueprint};
 use corewise_analyses::graph::Graph;
 use corewise_analyses::names::Names;
 use corewise_analyses::read::{Found, read};
-use corewise_analyses::region::{Manner, Region, Wanted};
+use corewise_analyses::region::Wanted;
 use corewise_analyses::{callgrind, dot, flame};
 use corewise_launch::Outcome;
-use corewise_launch::adapters::{find_library, harm, preload};
-use corewise_launch::command::Command;
-use corewise_launch::run::RunOptions;
-use corewise_launch::runtimes::{Surroundings, detect_in};
+use corewise_launch::adapters::harm;
 use serde_json::json;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The library that is loaded into the program.
-const HOOKS: &str = "libcorewise_hooks.so";
+const HOOKS: Library = Library {
+    name: "libcorewise_hooks.so",
+    harm,
+    cannot: "cannot be profiled",
+};
 /// Functions in a picture.
 const SHOWN: usize = 120;
 
@@ -67,61 +68,31 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "FILE")]
     callgrind: Option<PathBuf>,
 
-    /// Who processes what the program's threads have recorded
-    #[arg(long, value_name = "STRATEGY", default_value = "adaptive",
-          value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
-    strategy: String,
-
-    /// Calls in a buffer [default: found while the program runs]
-    #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    capacity: Option<u32>,
-
-    /// Buffers that may wait [default: 16]
-    #[arg(long, value_name = "BUFFERS", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
-    queue: Option<u32>,
-
-    /// Threads of a pool [default: one for each CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pool_threads: Option<u32>,
-
     /// Functions that there is room for
     #[arg(long, value_name = "N", default_value_t = 32_768,
           value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
     functions: u32,
 
-    /// Say nothing at the end
-    #[arg(short, long)]
-    quiet: bool,
-
-    /// The program and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    program: Vec<OsString>,
+    #[command(flatten)]
+    deferred: DeferredArgs,
 }
 
 pub(crate) fn run(args: ProfileArgs) -> Result<ExitCode> {
-    let (name, arguments) = args.program.split_first().context("no program")?;
-    let command = Command::new(name)?.args(arguments);
-    let environment = Surroundings::of_this_process(Vec::new()).environment;
-    let program = command.program.clone();
-    if let Some(why) = harm(&detect_in(&program, &environment)) {
-        bail!("{} cannot be profiled: {why}", program.display());
-    }
-    let this = std::env::current_exe().context("the command's own place is not known")?;
-    let hooks = find_library(HOOKS, &environment, &this).map_err(anyhow::Error::msg)?;
-    let region = Region::create(args.wanted()).context("no memory for the profile")?;
-    let (variable, value) = region.variable()?;
-    let title = output::shell_line(&command);
-    let command = preload(command, &environment, &hooks).env(variable, value);
-    let outcome = corewise_launch::run::start(&command, &RunOptions::default())?.wait()?;
+    let wanted = Wanted {
+        functions: args.functions,
+        ..args.deferred.wanted()
+    };
+    let Recorded {
+        program,
+        line: title,
+        region,
+        running,
+    } = args.deferred.start(&HOOKS, wanted)?;
+    let outcome = running.wait()?;
     let found = read(&region);
     let graph = Graph::new(&found, &mut Names::default());
     let failed = args.write(&graph, &found, &title, &outcome);
-    if !args.quiet {
+    if !args.deferred.quiet {
         args.tell(&graph, &found, &program);
     }
     let failed: Vec<String> = failed.iter().map(|error| format!("{error:#}")).collect();
@@ -134,17 +105,6 @@ pub(crate) fn run(args: ProfileArgs) -> Result<ExitCode> {
 }
 
 impl ProfileArgs {
-    fn wanted(&self) -> Wanted {
-        Wanted {
-            manner: output::known(&Manner::ALL, &self.strategy, Manner::Adaptive),
-            capacity: self.capacity.unwrap_or(0),
-            queue: self.queue.unwrap_or(0),
-            threads: self.pool_threads.unwrap_or(0),
-            functions: self.functions,
-            ..Wanted::default()
-        }
-    }
-
     /// Writes every view that is wanted, and says which could not be written.
     fn write(
         &self,
@@ -201,9 +161,10 @@ fn written(path: &Path, text: &str) -> Result<()> {
 fn nothing(found: &[Found], program: &Path) -> String {
     if found.is_empty() {
         return format!(
-            "{} did not load {HOOKS}: it, or what started it, took LD_PRELOAD out of the environment, or ended \
+            "{} did not load {}: it, or what started it, took LD_PRELOAD out of the environment, or ended \
              before its libraries were loaded",
-            program.display()
+            program.display(),
+            HOOKS.name
         );
     }
     format!(
@@ -214,36 +175,32 @@ fn nothing(found: &[Found], program: &Path) -> String {
 }
 
 fn losses(graph: &Graph, left: u64, program: &Path) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut say = |number: u64, what: &str| {
-        if number > 0 {
-            lines.push(format!("{number} {what}"));
-        }
-    };
-    say(
-        left,
-        "calls were stored and not yet processed when a process ended: they are counted",
-    );
-    say(
-        graph.losses.no_room,
-        "calls and allocations are not counted: no room; give more with --functions",
-    );
-    say(
-        graph.losses.interrupted,
-        "calls are not counted: they came in signal handlers, while another call was being recorded",
-    );
-    say(
-        graph.losses.unreadable,
-        "records are not counted: the program wrote over them",
-    );
-    say(
-        graph.losses.in_doubt,
-        "calls may or may not be counted: a process died while they were added",
-    );
-    say(
-        graph.confused,
-        "libraries were loaded where others had been: functions of theirs may have each other's names",
-    );
+    let mut lines = deferred::losses([
+        (
+            left,
+            "calls were stored and not yet processed when a process ended: they are counted",
+        ),
+        (
+            graph.losses.no_room,
+            "calls and allocations are not counted: no room; give more with --functions",
+        ),
+        (
+            graph.losses.interrupted,
+            "calls are not counted: they came in signal handlers, while another call was being recorded",
+        ),
+        (
+            graph.losses.unreadable,
+            "records are not counted: the program wrote over them",
+        ),
+        (
+            graph.losses.in_doubt,
+            "calls may or may not be counted: a process died while they were added",
+        ),
+        (
+            graph.confused,
+            "libraries were loaded where others had been: functions of theirs may have each other's names",
+        ),
+    ]);
     if Names::is_stripped(program) {
         lines.push(format!(
             "{} is stripped: functions that it does not export have no names",

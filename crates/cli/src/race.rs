@@ -1,7 +1,13 @@
 //! `corewise race`: run a program that was compiled for it, and report its data races.
 
+mod progress;
+mod sarif;
+
+use self::progress::Progress;
+use self::sarif::{Ran, sarif};
+use crate::deferred::{self, DeferredArgs, Library, Recorded};
 use crate::output;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use corewise_analyses::race::Order;
@@ -9,19 +15,20 @@ use corewise_analyses::race::lines::{Lines, Place};
 use corewise_analyses::race::report::{Findings, Memory, Report, Seen, Side, Thread, read};
 use corewise_analyses::race::suppress::Suppressions;
 use corewise_analyses::race::text;
-use corewise_analyses::region::{Manner, Region, Wanted};
-use corewise_launch::adapters::{find_library, harm_as_thread_sanitizer, preload};
-use corewise_launch::command::Command;
-use corewise_launch::run::RunOptions;
-use corewise_launch::runtimes::{Surroundings, detect_in};
+use corewise_analyses::region::Wanted;
+use corewise_launch::adapters::harm_as_thread_sanitizer;
 use corewise_launch::{Outcome, Status};
 use serde_json::{Value, json};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// The library that the program runs on.
-const RUNTIME: &str = "libcorewise_race.so";
+const RUNTIME: Library = Library {
+    name: "libcorewise_race.so",
+    harm: harm_as_thread_sanitizer,
+    cannot: "cannot be searched for races",
+};
 
 /// Arguments of `corewise race`.
 #[derive(Args, Debug)]
@@ -48,68 +55,60 @@ pub(crate) struct RaceArgs {
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
 
-    /// Who processes what the program's threads have recorded
-    #[arg(long, value_name = "STRATEGY", default_value = "adaptive",
-          value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
-    strategy: String,
+    /// Write the races in SARIF, for editors and code hosts
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
 
-    /// Accesses in a buffer [default: found while the program runs]
-    #[arg(long, value_name = "ACCESSES", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    capacity: Option<u32>,
+    /// Say how far the search is while the program runs, also where standard error is no terminal
+    #[arg(long, conflicts_with = "quiet")]
+    progress: bool,
 
-    /// Buffers that may wait [default: 16]
-    #[arg(long, value_name = "BUFFERS", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
-    queue: Option<u32>,
-
-    /// Threads of a pool [default: one for each CPU]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pool_threads: Option<u32>,
-
-    /// Say nothing at the end
-    #[arg(short, long)]
-    quiet: bool,
-
-    /// The program and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    program: Vec<OsString>,
+    #[command(flatten)]
+    deferred: DeferredArgs,
 }
 
 pub(crate) fn run(args: RaceArgs) -> Result<ExitCode> {
-    let (name, arguments) = args.program.split_first().context("no program")?;
-    let command = Command::new(name)?.args(arguments);
-    let environment = Surroundings::of_this_process(Vec::new()).environment;
-    let program = command.program.clone();
-    if let Some(why) = harm_as_thread_sanitizer(&detect_in(&program, &environment)) {
-        bail!(
-            "races of {} cannot be searched for: {why}",
-            program.display()
-        );
-    }
     let suppressions = args.suppressions()?;
-    let this = std::env::current_exe().context("the command's own place is not known")?;
-    let runtime = find_library(RUNTIME, &environment, &this).map_err(anyhow::Error::msg)?;
-    let region = Region::create(args.wanted()).context("no memory for the search")?;
-    let (variable, value) = region.variable()?;
-    let command = preload(command, &environment, &runtime).env(variable, value);
-    let outcome = corewise_launch::run::start(&command, &RunOptions::default())?.wait()?;
+    let Recorded {
+        program,
+        line,
+        region,
+        running,
+    } = args.deferred.start(&RUNTIME, args.wanted())?;
+    let region = Arc::new(region);
+    let progress = match args.deferred.quiet {
+        true => None,
+        false => Progress::begin(&region, args.progress)?,
+    };
+    let outcome = running.wait();
+    if let Some(progress) = progress {
+        progress.end();
+    }
+    let outcome = outcome?;
     let mut findings = read(&region, &mut Lines::default());
     let found = findings.races.len();
     findings.races.retain(|race| !suppressions.cover(race));
     let suppressed = found - findings.races.len();
+    let losses = losses(&findings);
+    let ran = Ran {
+        line: &line,
+        code: outcome.status.shell_code(),
+        losses: &losses,
+    };
+    let views: [(&Option<PathBuf>, &dyn Fn() -> String); 2] = [
+        (&args.summary, &|| summary(&findings, suppressed, &outcome)),
+        (&args.sarif, &|| sarif(&findings.races, &ran)),
+    ];
     let mut failed = Vec::new();
-    if let Some(path) = &args.summary {
-        let told = summary(&findings, suppressed, &outcome);
-        if let Err(error) = std::fs::write(path, told) {
+    for (path, text) in views {
+        if let Some(path) = path
+            && let Err(error) = std::fs::write(path, text())
+        {
             failed.push(format!("cannot write {}: {error}", path.display()));
         }
     }
-    if !args.quiet {
-        tell(&findings, suppressed, &program);
+    if !args.deferred.quiet {
+        tell(&findings, suppressed, &losses, &program);
     }
     output::warn(&failed);
     let in_order = matches!(outcome.status, Status::Exited(_));
@@ -127,13 +126,9 @@ impl RaceArgs {
     fn wanted(&self) -> Wanted {
         let order = output::known(&Order::ALL, &self.order, Order::HappensBefore);
         Wanted {
-            manner: output::known(&Manner::ALL, &self.strategy, Manner::Adaptive),
-            capacity: self.capacity.unwrap_or(0),
-            queue: self.queue.unwrap_or(0),
-            threads: self.pool_threads.unwrap_or(0),
             race_mib: self.memory,
             order: order as u32,
-            ..Wanted::default()
+            ..self.deferred.wanted()
         }
     }
 
@@ -147,7 +142,7 @@ impl RaceArgs {
     }
 }
 
-fn tell(findings: &Findings, suppressed: usize, program: &Path) {
+fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Path) {
     for race in &findings.races {
         eprint!("{}", text::text(race));
     }
@@ -155,9 +150,10 @@ fn tell(findings: &Findings, suppressed: usize, program: &Path) {
     let compared: u64 = findings.processes.iter().map(|seen| seen.compared).sum();
     if findings.processes.is_empty() {
         eprintln!(
-            "corewise: {} did not load {RUNTIME}: it, or what started it, took LD_PRELOAD out of the \
+            "corewise: {} did not load {}: it, or what started it, took LD_PRELOAD out of the \
              environment, or ended before its libraries were loaded",
-            program.display()
+            program.display(),
+            RUNTIME.name
         );
         return;
     }
@@ -180,11 +176,23 @@ fn tell(findings: &Findings, suppressed: usize, program: &Path) {
     if compared == 0 && threads > 1 {
         eprintln!(
             "corewise: {} told of no access: compile it with -fsanitize=thread (gcc, or clang linked against \
-             {RUNTIME}; a program with its own copy of ThreadSanitizer's runtime cannot be run on ours)",
-            program.display()
+             {}; a program with its own copy of ThreadSanitizer's runtime cannot be run on ours)",
+            program.display(),
+            RUNTIME.name
         );
     }
-    output::warn(&losses(findings));
+    if !findings.unseen.is_empty() {
+        eprintln!(
+            "corewise: not compiled with -fsanitize=thread, so that accesses by their code are not seen: {}",
+            findings
+                .unseen
+                .iter()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        );
+    }
+    output::warn(losses);
 }
 
 fn plural(number: u64) -> &'static str {
@@ -194,37 +202,32 @@ fn plural(number: u64) -> &'static str {
 /// What was given up.
 fn losses(findings: &Findings) -> Vec<String> {
     let all = |number: fn(&Seen) -> u64| findings.processes.iter().map(number).sum::<u64>();
-    let mut lines = Vec::new();
-    let mut say = |number: u64, what: &str| {
-        if number > 0 {
-            lines.push(format!("{number} {what}"));
-        }
-    };
-    say(
-        all(|seen| seen.no_room),
-        "accesses were not compared: no room; give more with --memory",
-    );
-    say(
-        all(|seen| seen.forgotten),
-        "pairs of accesses were not judged: when they were is forgotten",
-    );
-    say(
-        all(|seen| seen.no_names),
-        "stacks and places were not kept: no room; reports may lack them",
-    );
-    say(
-        all(|seen| seen.races_lost),
-        "races are not reported: no room",
-    );
-    say(
-        all(|seen| seen.threads_lost),
-        "threads were not seen: there were more than 1,024 at a time",
-    );
-    say(
-        all(|seen| seen.interrupted),
-        "accesses were not seen: they came in signal handlers, while another was being recorded",
-    );
-    lines
+    deferred::losses([
+        (
+            all(|seen| seen.no_room),
+            "accesses were not compared: no room; give more with --memory",
+        ),
+        (
+            all(|seen| seen.forgotten),
+            "pairs of accesses were not judged: when they were is forgotten",
+        ),
+        (
+            all(|seen| seen.no_names),
+            "stacks and places were not kept: no room; reports may lack them",
+        ),
+        (
+            all(|seen| seen.races_lost),
+            "races are not reported: no room",
+        ),
+        (
+            all(|seen| seen.threads_lost),
+            "threads were not seen: there were more than 1,024 at a time",
+        ),
+        (
+            all(|seen| seen.interrupted),
+            "accesses were not seen: they came in signal handlers, while another was being recorded",
+        ),
+    ])
 }
 
 fn places(stack: &[Place]) -> Value {
@@ -280,6 +283,7 @@ fn memory(memory: &Memory) -> Value {
             "thread": thread(by),
             "given_to_another_since": again,
         }),
+        Memory::Descriptor(number) => json!({ "file_descriptor": number }),
         Memory::Unknown => json!({}),
     }
 }
@@ -318,6 +322,7 @@ fn summary(findings: &Findings, suppressed: usize, outcome: &Outcome) -> String 
     let told = json!({
         "races": findings.races.iter().map(race).collect::<Vec<_>>(),
         "suppressed": suppressed,
+        "not_compiled_for_it": findings.unseen,
         "processes": processes.collect::<Vec<_>>(),
         "wall_seconds": outcome.wall_ns as f64 / 1e9,
         "exit_code": outcome.status.shell_code(),

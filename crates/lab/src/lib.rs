@@ -8,6 +8,7 @@ pub mod actor;
 pub mod cells;
 pub mod cgroup;
 pub mod corewise;
+pub mod debian;
 pub mod experiment;
 pub mod gang;
 pub mod inputs;

@@ -28,12 +28,15 @@ fn began(memory: *mut c_void, bytes: size_t, code: u64) -> *mut c_void {
         && let Some(thread) = Thread::active()
     {
         thread.quietly(|thread| {
-            let (start, bytes) = (memory as u64, bytes as u64);
+            // What is freed later is all of it: what is allocated, too, whatever was asked for.
+            // SAFETY: a block that was allocated now.
+            let usable = unsafe { malloc_usable_size(memory) }.max(bytes);
+            let (start, bytes, usable) = (memory as u64, bytes as u64, usable as u64);
             let life = match thread.alone {
                 true => lives::of(start),
                 false => {
-                    thread.forget(start, bytes);
-                    lives::next(start, bytes)
+                    thread.forget(start, usable);
+                    lives::next(start, usable)
                 }
             };
             let block = Block {
@@ -91,6 +94,19 @@ told_where! {
     free => release;
 }
 
+/// Allocates by the real function of two numbers, or by the C library's own under its other name.
+///
+/// # Safety
+/// `next` is the name of a function of this type.
+unsafe fn by_two(next: &Next, own: Two, numbers: (size_t, size_t)) -> *mut c_void {
+    // SAFETY: as above.
+    let real = next
+        .get()
+        .map(|real| unsafe { std::mem::transmute::<*mut c_void, Two>(real) });
+    // SAFETY: the caller's arguments.
+    unsafe { real.unwrap_or(own)(numbers.0, numbers.1) }
+}
+
 unsafe extern "C" fn allocate(
     size: size_t,
     _: u64,
@@ -118,13 +134,34 @@ unsafe extern "C" fn allocate_zeroed(
     code: u64,
 ) -> *mut c_void {
     // SAFETY: as above.
-    let memory = unsafe {
-        match CALLOC.get() {
-            Some(real) => std::mem::transmute::<*mut c_void, Two>(real)(count, size),
-            None => __libc_calloc(count, size),
-        }
-    };
+    let memory = unsafe { by_two(&CALLOC, __libc_calloc, (count, size)) };
     began(memory, count.saturating_mul(size), code)
+}
+
+unsafe extern "C" fn allocate_aligned(
+    align: size_t,
+    size: size_t,
+    _: u64,
+    _: u64,
+    _: u64,
+    code: u64,
+) -> *mut c_void {
+    // SAFETY: as above.
+    let memory = unsafe { by_two(&MEMALIGN, __libc_memalign, (align, size)) };
+    began(memory, size, code)
+}
+
+unsafe extern "C" fn allocate_aligned_c11(
+    align: size_t,
+    size: size_t,
+    _: u64,
+    _: u64,
+    _: u64,
+    code: u64,
+) -> *mut c_void {
+    // SAFETY: as above.
+    let memory = unsafe { by_two(&ALIGNED, __libc_memalign, (align, size)) };
+    began(memory, size, code)
 }
 
 unsafe extern "C" fn change(
@@ -141,42 +178,6 @@ unsafe extern "C" fn change(
         match REALLOC.get() {
             Some(real) => std::mem::transmute::<*mut c_void, Realloc>(real)(memory, size),
             None => __libc_realloc(memory, size),
-        }
-    };
-    began(memory, size, code)
-}
-
-unsafe extern "C" fn allocate_aligned(
-    align: size_t,
-    size: size_t,
-    _: u64,
-    _: u64,
-    _: u64,
-    code: u64,
-) -> *mut c_void {
-    // SAFETY: as above.
-    let memory = unsafe {
-        match MEMALIGN.get() {
-            Some(real) => std::mem::transmute::<*mut c_void, Two>(real)(align, size),
-            None => __libc_memalign(align, size),
-        }
-    };
-    began(memory, size, code)
-}
-
-unsafe extern "C" fn allocate_aligned_c11(
-    align: size_t,
-    size: size_t,
-    _: u64,
-    _: u64,
-    _: u64,
-    code: u64,
-) -> *mut c_void {
-    // SAFETY: as above.
-    let memory = unsafe {
-        match ALIGNED.get() {
-            Some(real) => std::mem::transmute::<*mut c_void, Two>(real)(align, size),
-            None => __libc_memalign(align, size),
         }
     };
     began(memory, size, code)

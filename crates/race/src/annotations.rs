@@ -4,7 +4,8 @@
 //! **Why it is sound.** Addresses are only numbers to us.
 
 use crate::thread::Thread;
-use libc::{c_char, c_int, c_void};
+use libc::{c_char, c_int};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Exports functions of an address.
 macro_rules! of_address {
@@ -41,30 +42,33 @@ macro_rules! placed {
 placed! {
     AnnotateHappensBefore release;
     AnnotateHappensAfter acquire;
+    WTFAnnotateHappensBefore release;
+    WTFAnnotateHappensAfter acquire;
 }
 
-/// Exports those that begin and end a stretch of accesses that are not to be seen.
+/// Exports those that begin and end a stretch of accesses, or of what orders, that is not to be seen.
 macro_rules! ignoring {
-    ($($begin:ident $end:ident($($argument:ty),*);)*) => {$(
+    ($($what:ident $begin:ident $end:ident($($argument:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $begin($(_: $argument),*) {
             if let Some(thread) = Thread::active() {
-                thread.ignored += 1;
+                thread.$what += 1;
             }
         }
         #[unsafe(no_mangle)]
         extern "C" fn $end($(_: $argument),*) {
             if let Some(thread) = Thread::active() {
-                thread.ignored = thread.ignored.saturating_sub(1);
+                thread.$what = thread.$what.saturating_sub(1);
             }
         }
     )*};
 }
 
 ignoring! {
-    __tsan_ignore_thread_begin __tsan_ignore_thread_end();
-    AnnotateIgnoreReadsBegin AnnotateIgnoreReadsEnd(*const c_char, c_int);
-    AnnotateIgnoreWritesBegin AnnotateIgnoreWritesEnd(*const c_char, c_int);
+    ignored __tsan_ignore_thread_begin __tsan_ignore_thread_end();
+    ignored AnnotateIgnoreReadsBegin AnnotateIgnoreReadsEnd(*const c_char, c_int);
+    ignored AnnotateIgnoreWritesBegin AnnotateIgnoreWritesEnd(*const c_char, c_int);
+    orders_ignored AnnotateIgnoreSyncBegin AnnotateIgnoreSyncEnd(*const c_char, c_int);
 }
 
 /// The lock's flags: it is tried, the try failed, it is for reading.
@@ -82,27 +86,90 @@ macro_rules! nothing {
 nothing! {
     __tsan_flush_memory();
     __tsan_mutex_create(u64, u32);
-    __tsan_mutex_pre_lock(u64, u32);
-    __tsan_mutex_post_unlock(u64, u32);
-    __tsan_mutex_pre_signal(u64, u32);
-    __tsan_mutex_post_signal(u64, u32);
-    __tsan_mutex_pre_divert(u64, u32);
-    __tsan_mutex_post_divert(u64, u32);
     AnnotateRWLockCreate(*const c_char, c_int, u64);
     AnnotateRWLockCreateStatic(*const c_char, c_int, u64);
-    AnnotateBenignRace(*const c_char, c_int, u64, *const c_char);
     AnnotateFlushState(*const c_char, c_int);
     AnnotateEnableRaceDetection(*const c_char, c_int, c_int);
+}
+
+/// Where races are none, by what the program says: begins and ends. As many are remembered as there is room
+/// for.
+static BENIGN: [[AtomicU64; 2]; 64] = [const { [const { AtomicU64::new(0) }; 2] }; 64];
+static BENIGN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the program said that races there are none.
+#[inline(always)]
+pub(crate) fn is_benign(address: u64) -> bool {
+    let count = BENIGN_COUNT.load(Ordering::Relaxed);
+    count > 0
+        && BENIGN[..count.min(BENIGN.len())]
+            .iter()
+            .any(|[begin, end]| {
+                (begin.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&address)
+            })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn AnnotateBenignRaceSized(
     _file: *const c_char,
     _line: c_int,
-    _address: u64,
-    _bytes: u64,
+    address: u64,
+    bytes: u64,
     _why: *const c_char,
 ) {
+    if let Some([begin, end]) = BENIGN.get(BENIGN_COUNT.fetch_add(1, Ordering::Relaxed)) {
+        begin.store(address & !7, Ordering::Relaxed);
+        end.store(address.saturating_add(bytes), Ordering::Relaxed);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn WTFAnnotateBenignRaceSized(
+    file: *const c_char,
+    line: c_int,
+    address: u64,
+    bytes: u64,
+    why: *const c_char,
+) {
+    AnnotateBenignRaceSized(file, line, address, bytes, why);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn AnnotateBenignRace(
+    file: *const c_char,
+    line: c_int,
+    address: u64,
+    why: *const c_char,
+) {
+    AnnotateBenignRaceSized(file, line, address, 1, why);
+}
+
+/// What a lock of the program's own does inside is no concern of others: it says where that begins, with 1, and
+/// ends.
+fn inside(by: i32) {
+    if let Some(thread) = Thread::active() {
+        thread.ignored = thread.ignored.saturating_add_signed(by);
+        thread.orders_ignored = thread.orders_ignored.saturating_add_signed(by);
+    }
+}
+
+/// Exports the begins and ends of what locks do inside, and of what they call in between.
+macro_rules! insides {
+    ($($name:ident $by:literal;)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(_lock: u64, _flags: u32) {
+            inside($by);
+        }
+    )*};
+}
+
+insides! {
+    __tsan_mutex_pre_lock 1;
+    __tsan_mutex_post_unlock -1;
+    __tsan_mutex_pre_signal 1;
+    __tsan_mutex_post_signal -1;
+    __tsan_mutex_pre_divert -1;
+    __tsan_mutex_post_divert 1;
 }
 
 #[unsafe(no_mangle)]
@@ -114,6 +181,11 @@ extern "C" fn __tsan_mutex_destroy(lock: u64, _flags: u32) {
 
 #[unsafe(no_mangle)]
 extern "C" fn __tsan_mutex_post_lock(lock: u64, flags: u32, _recursion: c_int) {
+    inside(-1);
+    acquired(lock, flags);
+}
+
+fn acquired(lock: u64, flags: u32) {
     if flags & TRY_FAILED == 0
         && let Some(thread) = Thread::active()
     {
@@ -123,10 +195,15 @@ extern "C" fn __tsan_mutex_post_lock(lock: u64, flags: u32, _recursion: c_int) {
 
 #[unsafe(no_mangle)]
 extern "C" fn __tsan_mutex_pre_unlock(lock: u64, _flags: u32) -> c_int {
+    released(lock);
+    inside(1);
+    0
+}
+
+fn released(lock: u64) {
     if let Some(thread) = Thread::active() {
         thread.unlocks(lock);
     }
-    0
 }
 
 #[unsafe(no_mangle)]
@@ -136,15 +213,10 @@ extern "C" fn AnnotateRWLockDestroy(_file: *const c_char, _line: c_int, lock: u6
 
 #[unsafe(no_mangle)]
 extern "C" fn AnnotateRWLockAcquired(_file: *const c_char, _line: c_int, lock: u64, writes: u64) {
-    __tsan_mutex_post_lock(lock, if writes == 0 { FOR_READING } else { 0 }, 0);
+    acquired(lock, if writes == 0 { FOR_READING } else { 0 });
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn AnnotateRWLockReleased(_file: *const c_char, _line: c_int, lock: u64, _writes: u64) {
-    __tsan_mutex_pre_unlock(lock, 0);
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn __tsan_get_current_fiber() -> *mut c_void {
-    std::ptr::null_mut()
+    released(lock);
 }

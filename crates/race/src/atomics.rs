@@ -43,7 +43,7 @@ fn operation<T>(
     let writes = does != Does::Loads;
     let kind = kind::ATOMIC | if writes { kind::WRITE } else { 0 };
     thread.access(address, size, kind, code);
-    if thread.alone && !writes {
+    if thread.alone && !writes || thread.orders_ignored > 0 {
         return run().0;
     }
     thread.quietly(|thread| {

@@ -5,12 +5,12 @@
 //! the new thread enters by [`begins`], and jumps. A thread's end is told by a key's destructor.
 
 use crate::entry::told_where;
+use crate::interposed::real;
 use crate::lives;
-use crate::locks::real;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use corewise_analyses::inside::{Next, Quiet, word};
-use corewise_analyses::race::{Clock, ThreadRecord};
+use corewise_analyses::race::{Clock, Counter, ThreadRecord};
 use libc::{c_int, c_void};
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -35,7 +35,7 @@ struct Start {
 #[derive(Default)]
 pub(crate) struct Threads {
     /// By `pthread_t`.
-    ended: HashMap<u64, Clock>,
+    pub(crate) ended: HashMap<u64, Clock>,
     /// Numbers of threads that ended, with their last segments.
     free: Vec<(u16, u32)>,
     /// Numbers that were given.
@@ -65,7 +65,7 @@ impl Threads {
     }
 
     /// Whether only one runs, and what all others did comes before.
-    fn only(&self, clock: &Clock) -> bool {
+    pub(crate) fn only(&self, clock: &Clock) -> bool {
         self.running == 1
             && self
                 .last
@@ -95,7 +95,19 @@ pub(crate) fn adopt(process: &'static Process) -> Option<()> {
     Some(())
 }
 
+/// Makes a thread known that runs now on this thread of the system.
 fn enter(start: &Start) -> Option<&'static mut Thread> {
+    let thread = known(start);
+    // SAFETY: the key's destructor gets it back, once.
+    unsafe {
+        libc::pthread_setspecific(key()?, std::ptr::from_mut(thread).cast());
+    }
+    word::set(std::ptr::from_mut(thread).cast());
+    Some(thread)
+}
+
+/// A thread, or fiber, that the search knows from now on.
+fn known(start: &Start) -> &'static mut Thread {
     let process = start.process;
     let clock =
         corewise_analyses::race::ThreadClock::begin(start.number, start.first, &start.before);
@@ -116,12 +128,7 @@ fn enter(start: &Start) -> Option<&'static mut Thread> {
         site: start.site,
         name: String::new(),
     });
-    // SAFETY: the key's destructor gets it back, once.
-    unsafe {
-        libc::pthread_setspecific(key()?, std::ptr::from_mut(thread).cast());
-    }
-    word::set(std::ptr::from_mut(thread).cast());
-    Some(thread)
+    thread
 }
 
 type Create = unsafe extern "C" fn(*mut u64, *const c_void, *const c_void, *mut c_void) -> c_int;
@@ -184,36 +191,11 @@ fn create(
     };
     thread.quietly(|thread| {
         let process = thread.process;
-        let site = thread.site(code);
-        let before = thread.clock.clock().clone();
-        let number = process.threads().number(&before);
-        let Some((number, first)) = number else {
-            process
-                .search
-                .words
-                .add(corewise_analyses::race::Counter::ThreadsLost, 1);
+        let Some(start) = child(thread, routine, argument, code) else {
             return real(routine, argument);
         };
-        thread.clock.step();
-        thread.clock_changed(false);
-        thread.alone = false;
-        let index = {
-            let mut threads = process.threads();
-            threads.running += 1;
-            threads.count += 1;
-            threads.count
-        };
-        let start = Box::into_raw(Box::new(Start {
-            routine,
-            argument,
-            process,
-            number,
-            first,
-            before,
-            index,
-            parent: thread.index,
-            site,
-        }));
+        let (number, first) = (start.number, start.first);
+        let start = Box::into_raw(Box::new(start));
         let answer = real(begins as *const c_void, start.cast());
         if answer != 0 {
             // SAFETY: nobody took it.
@@ -224,6 +206,45 @@ fn create(
         }
         answer
     })
+}
+
+/// What this thread is about to create, after everything that it did. `None`: there are too many.
+fn child(
+    thread: &mut Thread,
+    routine: *const c_void,
+    argument: *mut c_void,
+    code: u64,
+) -> Option<Start> {
+    let process = thread.process;
+    let site = thread.site(code);
+    let before = thread.clock.clock().clone();
+    let number = process.threads().number(&before);
+    let Some((number, first)) = number else {
+        process.search.words.add(Counter::ThreadsLost, 1);
+        return None;
+    };
+    thread.clock.step();
+    thread.clock_changed(false);
+    thread.alone = false;
+    let mut threads = process.threads();
+    threads.running += 1;
+    threads.count += 1;
+    Some(Start {
+        routine,
+        argument,
+        process,
+        number,
+        first,
+        before,
+        index: threads.count,
+        parent: thread.index,
+        site,
+    })
+}
+
+/// A fiber that this thread creates.
+pub(crate) fn fiber(thread: &mut Thread, code: u64) -> Option<&'static mut Thread> {
+    child(thread, std::ptr::null(), std::ptr::null_mut(), code).map(|start| known(&start))
 }
 
 /// Where a thread begins.
@@ -298,97 +319,26 @@ unsafe extern "C" fn ended(thread: *mut c_void) {
             return;
         }
         word::set(std::ptr::null_mut());
-        let mut thread = Box::from_raw(thread);
-        thread.hand_over();
-        let mut threads = thread.process.threads();
-        let (number, last) = (thread.clock.thread(), thread.clock.segment());
-        threads.running -= 1;
-        threads.last.insert(number, last);
-        threads.free.push((number, last));
-        threads
+        let thread = Box::from_raw(thread);
+        let process = thread.process;
+        let clock = ends(thread);
+        process
+            .threads()
             .ended
-            .insert(libc::pthread_self() as u64, thread.clock.clock().clone());
-        drop(threads);
-        drop(thread);
+            .insert(libc::pthread_self() as u64, clock);
     }
 }
 
-type Join = unsafe extern "C-unwind" fn(u64, *mut c_void) -> c_int;
-type Timed = unsafe extern "C-unwind" fn(u64, *mut c_void, *const c_void) -> c_int;
-
-fn waits() {
-    if let Some(thread) = Thread::active() {
-        thread.quietly(Thread::hand_over);
-    }
-}
-
-fn joined(answer: c_int, other: u64) -> c_int {
-    if answer == 0
-        && let Some(thread) = Thread::active()
-    {
-        thread.quietly(|thread| {
-            let process = thread.process;
-            let mut threads = process.threads();
-            if let Some(clock) = threads.ended.remove(&other) {
-                let learned = thread.clock.acquire(&clock);
-                thread.alone = threads.only(thread.clock.clock());
-                drop(threads);
-                thread.clock_changed(learned);
-            }
-        });
-    }
-    answer
-}
-
-/// Exports the functions that wait for a thread's end.
-macro_rules! joins {
-    ($($name:ident $text:literal $type:ty $(, $more:ident)?;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(
-            other: u64, result: *mut c_void $(, $more: *const c_void)?
-        ) -> c_int {
-            static NEXT: Next = Next::new($text);
-            let Some(real) = real(&NEXT) else { return libc::ENOSYS };
-            waits();
-            // SAFETY: a function of this type has this name.
-            let answer = unsafe {
-                std::mem::transmute::<*mut c_void, $type>(real)(other, result $(, $more)?)
-            };
-            joined(answer, other)
-        }
-    )*};
-}
-
-joins! {
-    pthread_join c"pthread_join" Join;
-    pthread_tryjoin_np c"pthread_tryjoin_np" Join;
-    thrd_join c"thrd_join" Join;
-    pthread_timedjoin_np c"pthread_timedjoin_np" Timed, until;
-}
-
-type Name = unsafe extern "C" fn(u64, *const libc::c_char) -> c_int;
-
-/// The C library's.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const libc::c_char) -> c_int {
-    static NEXT: Next = Next::new(c"pthread_setname_np");
-    let Some(real) = real(&NEXT) else {
-        return libc::ENOSYS;
-    };
-    // SAFETY: a function of this type has this name; a name ends.
-    let answer = unsafe { std::mem::transmute::<*mut c_void, Name>(real)(thread, name) };
-    // SAFETY: as above.
-    let own = unsafe { libc::pthread_self() } as u64 == thread;
-    if answer == 0
-        && own
-        && let Some(known) = Thread::active()
-        && let Some(record) = known.record
-    {
-        // SAFETY: as above.
-        let name = unsafe { std::ffi::CStr::from_ptr(name) };
-        known.process.search.name_thread(record, name.to_bytes());
-    }
-    answer
+/// A thread, or fiber, is gone. What it did, for those who come after.
+pub(crate) fn ends(mut thread: Box<Thread>) -> Clock {
+    thread.hand_over();
+    let (number, last) = (thread.clock.thread(), thread.clock.segment());
+    let mut threads = thread.process.threads();
+    threads.running -= 1;
+    threads.last.insert(number, last);
+    threads.free.push((number, last));
+    drop(threads);
+    thread.clock.clock().clone()
 }
 
 impl Process {

@@ -4,6 +4,7 @@
 //! `r9` is free for that, since none has more than five arguments. What is pointed to is not touched, but for
 //! [`__tsan_vptr_update`]'s, which the program is about to write.
 
+use crate::signals;
 use crate::thread::{Thread, stack};
 use corewise_analyses::race::kind;
 use std::arch::naked_asm;
@@ -185,11 +186,64 @@ extern "C" fn vptr_read(address: u64, _: u64, _: u64, _: u64, _: u64, code: u64)
     access(address, 8, 0, code);
 }
 
+told_where! {
+    /// A load that the program leaves to the runtime, from where it likes.
+    __sanitizer_unaligned_load16 => load_unaligned_16;
+    /// The same.
+    __sanitizer_unaligned_load32 => load_unaligned_32;
+    /// The same.
+    __sanitizer_unaligned_load64 => load_unaligned_64;
+    /// A store to where it likes.
+    __sanitizer_unaligned_store16 => store_unaligned_16;
+    /// The same.
+    __sanitizer_unaligned_store32 => store_unaligned_32;
+    /// The same.
+    __sanitizer_unaligned_store64 => store_unaligned_64;
+}
+
+/// Exports these of one size: first what is called, then what it jumps to.
+macro_rules! unaligned {
+    ($($load:ident $store:ident $type:ty;)*) => {$(
+        unsafe extern "C" fn $load(
+            address: *const $type, _: u64, _: u64, _: u64, _: u64, code: u64,
+        ) -> $type {
+            access(address as u64, size_of::<$type>() as u32, 0, code);
+            // SAFETY: the program's own address; so below.
+            unsafe { address.read_unaligned() }
+        }
+        unsafe extern "C" fn $store(
+            address: *mut $type, value: $type, _: u64, _: u64, _: u64, code: u64,
+        ) {
+            access(address as u64, size_of::<$type>() as u32, kind::WRITE, code);
+            unsafe { address.write_unaligned(value) };
+        }
+    )*};
+}
+
+unaligned! {
+    load_unaligned_16 store_unaligned_16 u16;
+    load_unaligned_32 store_unaligned_32 u32;
+    load_unaligned_64 store_unaligned_64 u64;
+}
+
+/// An access to an object of a library, which says where its caller is.
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_external_read(address: u64, code: u64, _tag: u64) {
+    access(address, 1, 0, code);
+}
+
+/// The same.
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_external_write(address: u64, code: u64, _tag: u64) {
+    access(address, 1, kind::WRITE, code);
+}
+
 /// A function begins, which was called from there.
 #[unsafe(no_mangle)]
 extern "C" fn __tsan_func_entry(code: u64) {
     if let Some(thread) = Thread::existing() {
         thread.enter(code, stack());
+        signals::enters(thread, code);
     }
 }
 

@@ -8,11 +8,16 @@
 //! - [`atomics`]: atomic operations, which the runtime has to execute itself.
 //! - [`thread`]: what is kept for each thread; [`recorder`]: where it records its accesses.
 //! - [`order`]: which thread's work comes before which other's: what is released where, and acquired.
-//! - [`locks`], [`waits`], [`create`]: the C library's functions that order threads, interposed.
-//! - [`allocate`], [`memory`]: those that give, take, copy and set memory.
+//! - [`interposed`]: how the C library's functions are called in between.
+//! - [`locks`], [`waits`], [`create`], [`joins`]: the C library's functions that order threads, interposed.
+//! - [`descriptors`]: files, pipes and sockets, by which threads hand things over.
+//! - [`allocate`], [`memory`], [`strings`]: those that give, take, copy, set, read and write memory.
 //! - [`lives`]: memory that is freed and allocated again is not what it was.
 //! - [`versions`]: functions that have an old version which nobody means.
 //! - [`annotations`]: what programs and other runtimes say themselves.
+//! - [`signals`]: what handlers come after.
+//! - [`fibers`]: programs that switch stacks themselves, and say so.
+//! - [`others`]: what ThreadSanitizer's runtime exports besides.
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
 //!
 //! **Without the variable, or with a region that is gone**, atomic operations are executed, and nothing else
@@ -33,13 +38,20 @@ mod allocate;
 mod annotations;
 mod atomics;
 mod create;
+mod descriptors;
 mod entry;
+mod fibers;
+mod interposed;
+mod joins;
 mod lives;
 mod locks;
 mod memory;
 mod order;
+mod others;
 mod process;
 mod recorder;
+mod signals;
+mod strings;
 mod thread;
 mod versions;
 mod waits;

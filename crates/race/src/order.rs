@@ -49,6 +49,9 @@ impl Releases {
 impl Thread {
     /// What this thread did comes before what acquires there later.
     pub(crate) fn release(&mut self, address: u64) {
+        if self.orders_ignored > 0 {
+            return;
+        }
         self.quietly(|thread| {
             {
                 let mut share = thread.process.releases.lock(address);
@@ -62,6 +65,9 @@ impl Thread {
 
     /// This thread comes after all that was released there.
     pub(crate) fn acquire(&mut self, address: u64) {
+        if self.orders_ignored > 0 {
+            return;
+        }
         self.quietly(|thread| {
             let learned = {
                 let share = thread.process.releases.lock(address);
@@ -76,6 +82,9 @@ impl Thread {
 
     /// It got a lock; `shared`: with others.
     pub(crate) fn locked(&mut self, lock: u64, shared: bool) {
+        if self.orders_ignored > 0 {
+            return;
+        }
         self.quietly(|thread| {
             let mut learned = false;
             match thread.process.search.order() {
@@ -98,6 +107,9 @@ impl Thread {
 
     /// It is about to give a lock back.
     pub(crate) fn unlocks(&mut self, lock: u64) {
+        if self.orders_ignored > 0 {
+            return;
+        }
         self.quietly(|thread| {
             match thread.process.search.order() {
                 Order::HappensBefore => {

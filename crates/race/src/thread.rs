@@ -45,6 +45,8 @@ pub(crate) struct Thread {
     pub(crate) alone: bool,
     /// The program asked for accesses not to be recorded, so many times.
     pub(crate) ignored: u32,
+    /// The same of what orders threads.
+    pub(crate) orders_ignored: u32,
     /// How deep the machine's stack was in what runs here now; 0: nothing.
     busy: usize,
     len: usize,
@@ -79,6 +81,7 @@ impl Thread {
         Box::new(Thread {
             alone: false,
             ignored: 0,
+            orders_ignored: 0,
             busy: 0,
             len: 0,
             beyond: 0,
@@ -164,7 +167,7 @@ impl Thread {
 
     #[inline(never)]
     fn add(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
-        self.records(|thread| {
+        self.records(granule, |thread| {
             let access = thread.made(granule, mask, kind, code);
             thread
                 .recent
@@ -240,7 +243,7 @@ impl Thread {
 
     #[inline(never)]
     fn record(&mut self, granule: u64, mask: u8, kind: u8, code: u64, granules: u16) {
-        self.records(|thread| {
+        self.records(granule, |thread| {
             let access = thread.made(granule, mask, kind, code);
             thread.recorder.record(Run { access, granules });
         });
@@ -248,8 +251,8 @@ impl Thread {
 
     /// Records something, unless that is not wanted or comes in the middle of another.
     #[inline(always)]
-    fn records(&mut self, record: impl FnOnce(&mut Thread)) {
-        if self.ignored > 0 {
+    fn records(&mut self, granule: u64, record: impl FnOnce(&mut Thread)) {
+        if self.ignored > 0 || crate::annotations::is_benign(granule << 3) {
             return;
         }
         // One that lies deeper was left by `longjmp`, and will never end.

@@ -27,8 +27,6 @@ macro_rules! newest {
 }
 
 newest! {
-    pthread_cond_init COND_INIT c"pthread_cond_init";
-    pthread_cond_destroy COND_DESTROY c"pthread_cond_destroy";
     pthread_attr_getaffinity_np GETAFFINITY c"pthread_attr_getaffinity_np";
     sched_getaffinity SCHED_GETAFFINITY c"sched_getaffinity";
     fmemopen FMEMOPEN c"fmemopen";

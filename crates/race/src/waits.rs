@@ -1,150 +1,112 @@
 //! What threads wait for, interposed: condition variables, barriers, semaphores, and what is done once.
 //!
-//! **Why it is sound.** As in [`crate::locks`]. A thread can be cancelled while it waits, and what is done
-//! once can throw: the frames have nothing that would have to be cleaned up then, and let it pass.
+//! **Why it is sound.** As in [`crate::interposed`]. What is done once can throw: our frame has nothing that
+//! would have to be cleaned up then, and lets it pass.
 
-use crate::locks::{gives, real};
+use crate::interposed::{Call, interposed, nothing_after, nothing_before, real};
+use crate::locks::{gives, makes, uses};
 use crate::thread::Thread;
 use corewise_analyses::inside::Next;
 use corewise_analyses::race::Order;
-use libc::{c_int, c_void, timespec};
+use libc::{c_int, c_void};
 
-type One = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
-type Two = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> c_int;
-type Timed = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *const timespec) -> c_int;
-type Clocked =
-    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, c_int, *const timespec) -> c_int;
-
-fn releases(address: *mut c_void) {
+fn releases(address: u64) {
     if let Some(thread) = Thread::active() {
-        thread.release(address as u64);
+        thread.release(address);
     }
 }
 
-fn acquires(address: *mut c_void) {
+fn acquires(address: u64) {
     if let Some(thread) = Thread::active() {
-        thread.acquire(address as u64);
+        thread.acquire(address);
+    }
+}
+
+/// What is recorded is given away before the thread waits.
+pub(crate) fn waits(_: &Call) {
+    if let Some(thread) = Thread::active() {
+        thread.quietly(Thread::hand_over);
     }
 }
 
 /// The lock is given back while the thread waits.
-fn begins(lock: *mut c_void) {
-    gives(lock);
-    if let Some(thread) = Thread::active() {
-        thread.quietly(Thread::hand_over);
-    }
+fn begins(call: &Call) {
+    uses(call);
+    gives(call.arguments[1]);
+    waits(call);
 }
 
-fn ends(condition: *mut c_void, lock: *mut c_void) {
+fn ends(call: &Call, _: i64) {
     let Some(thread) = Thread::active() else {
         return;
     };
-    thread.locked(lock as u64, false);
+    thread.locked(call.arguments[1], false);
     // Where locks order, whoever signals under the lock comes before; where they do not, this has to.
     if thread.process.search.order() == Order::Lockset {
-        thread.acquire(condition as u64);
+        thread.acquire(call.arguments[0]);
     }
 }
 
-fn signals(condition: *mut c_void) {
+fn signals(call: &Call) {
+    uses(call);
     if let Some(thread) = Thread::active()
         && thread.process.search.order() == Order::Lockset
     {
-        thread.release(condition as u64);
+        thread.release(call.arguments[0]);
     }
 }
 
-macro_rules! found {
-    ($text:literal) => {{
-        static NEXT: Next = Next::new($text);
-        match real(&NEXT) {
-            Some(real) => real,
-            None => return libc::ENOSYS,
-        }
-    }};
+fn posts(call: &Call) {
+    releases(call.arguments[0]);
 }
 
-/// Exports waits for a condition.
-macro_rules! waiting {
-    ($($name:ident $text:literal $type:ty, ($($argument:ident: $of:ty),*);)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(
-            condition: *mut c_void, lock: *mut c_void $(, $argument: $of)*
-        ) -> c_int {
-            let real = found!($text);
-            begins(lock);
-            // SAFETY: a function of this type has this name; so below.
-            let answer = unsafe {
-                std::mem::transmute::<*mut c_void, $type>(real)(condition, lock $(, $argument)*)
-            };
-            ends(condition, lock);
-            answer
-        }
-    )*};
-}
-
-waiting! {
-    pthread_cond_wait c"pthread_cond_wait" Two, ();
-    cnd_wait c"cnd_wait" Two, ();
-    pthread_cond_timedwait c"pthread_cond_timedwait" Timed, (until: *const timespec);
-    cnd_timedwait c"cnd_timedwait" Timed, (until: *const timespec);
-    pthread_cond_clockwait c"pthread_cond_clockwait" Clocked, (clock: c_int, until: *const timespec);
-}
-
-/// Exports functions of one argument with something to do before and after the real one.
-macro_rules! around {
-    ($($name:ident $text:literal $before:ident $after:ident;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(address: *mut c_void) -> c_int {
-            let real = found!($text);
-            $before(address);
-            let answer = unsafe { std::mem::transmute::<*mut c_void, One>(real)(address) };
-            $after(answer, address);
-            answer
-        }
-    )*};
-}
-
-fn nothing(_: c_int, _: *mut c_void) {}
-
-fn waits(_: *mut c_void) {
-    if let Some(thread) = Thread::active() {
-        thread.quietly(Thread::hand_over);
+fn if_done(call: &Call, answer: i64) {
+    if answer as c_int == 0 {
+        acquires(call.arguments[0]);
     }
 }
 
-fn looks(_: *mut c_void) {}
-
-fn if_done(answer: c_int, address: *mut c_void) {
-    if answer == 0 {
-        acquires(address);
-    }
+fn arrives(call: &Call) {
+    uses(call);
+    posts(call);
 }
 
 /// Of a barrier, one thread gets another answer than the rest.
-fn if_passed(answer: c_int, address: *mut c_void) {
-    if answer == 0 || answer == libc::PTHREAD_BARRIER_SERIAL_THREAD {
-        acquires(address);
+fn if_passed(call: &Call, answer: i64) {
+    if matches!(answer as c_int, 0 | libc::PTHREAD_BARRIER_SERIAL_THREAD) {
+        // Others may still be about to leave it.
+        uses(call);
+        acquires(call.arguments[0]);
     }
 }
 
-around! {
-    pthread_cond_signal c"pthread_cond_signal" signals nothing;
-    pthread_cond_broadcast c"pthread_cond_broadcast" signals nothing;
-    cnd_signal c"cnd_signal" signals nothing;
-    cnd_broadcast c"cnd_broadcast" signals nothing;
-    pthread_barrier_wait c"pthread_barrier_wait" releases if_passed;
-    sem_post c"sem_post" releases nothing;
-    sem_wait c"sem_wait" waits if_done;
-    sem_trywait c"sem_trywait" looks if_done;
+/// C++: a local static variable is about to be made, or was made by another thread.
+fn guarded(call: &Call, _: i64) {
+    acquires(call.arguments[0]);
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn sem_timedwait(semaphore: *mut c_void, until: *mut c_void) -> c_int {
-    let real = found!(c"sem_timedwait");
-    let answer = unsafe { std::mem::transmute::<*mut c_void, Two>(real)(semaphore, until) };
-    if_done(answer, semaphore);
-    answer
+interposed! { libc::ENOSYS;
+    pthread_cond_init c"pthread_cond_init" makes nothing_after;
+    pthread_cond_destroy c"pthread_cond_destroy" makes nothing_after;
+    pthread_cond_wait c"pthread_cond_wait" begins ends;
+    pthread_cond_timedwait c"pthread_cond_timedwait" begins ends;
+    pthread_cond_clockwait c"pthread_cond_clockwait" begins ends;
+    pthread_cond_signal c"pthread_cond_signal" signals nothing_after;
+    pthread_cond_broadcast c"pthread_cond_broadcast" signals nothing_after;
+    cnd_wait c"cnd_wait" begins ends;
+    cnd_timedwait c"cnd_timedwait" begins ends;
+    cnd_signal c"cnd_signal" signals nothing_after;
+    cnd_broadcast c"cnd_broadcast" signals nothing_after;
+    pthread_barrier_init c"pthread_barrier_init" makes nothing_after;
+    pthread_barrier_wait c"pthread_barrier_wait" arrives if_passed;
+    pthread_barrier_destroy c"pthread_barrier_destroy" makes nothing_after;
+    sem_post c"sem_post" posts nothing_after;
+    sem_wait c"sem_wait" waits if_done;
+    sem_trywait c"sem_trywait" nothing_before if_done;
+    sem_timedwait c"sem_timedwait" waits if_done;
+    sem_clockwait c"sem_clockwait" waits if_done;
+    __cxa_guard_acquire c"__cxa_guard_acquire" nothing_before guarded;
+    __cxa_guard_release c"__cxa_guard_release" posts nothing_after;
 }
 
 type Once = unsafe extern "C-unwind" fn(*mut c_void, extern "C-unwind" fn()) -> c_int;
@@ -154,8 +116,11 @@ unsafe extern "C-unwind" fn pthread_once(
     control: *mut c_void,
     run: extern "C-unwind" fn(),
 ) -> c_int {
-    let real = found!(c"pthread_once");
-    // SAFETY: as above.
+    static NEXT: Next = Next::new(c"pthread_once");
+    let Some(real) = real(&NEXT) else {
+        return libc::ENOSYS;
+    };
+    // SAFETY: a function of this type has this name.
     let once = unsafe { std::mem::transmute::<*mut c_void, Once>(real) };
     let Some(thread) = Thread::active() else {
         // SAFETY: as above.
@@ -168,7 +133,7 @@ unsafe extern "C-unwind" fn pthread_once(
     if let Some(thread) = Thread::active() {
         thread.once.truncate(depth);
     }
-    acquires(control);
+    acquires(control as u64);
     answer
 }
 
@@ -177,7 +142,7 @@ extern "C-unwind" fn runs_once() {
     let last = Thread::existing().and_then(|thread| thread.once.last().copied());
     if let Some((control, run)) = last {
         run();
-        releases(control as *mut c_void);
+        releases(control);
     }
 }
 
@@ -187,24 +152,26 @@ unsafe extern "C-unwind" fn call_once(control: *mut c_void, run: extern "C-unwin
     unsafe { pthread_once(control, run) };
 }
 
-/// C++: a local static variable is about to be made, or was made by another thread.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __cxa_guard_acquire(guard: *mut c_void) -> c_int {
-    static NEXT: Next = Next::new(c"__cxa_guard_acquire");
-    let Some(real) = real(&NEXT) else {
-        return 1;
-    };
-    let answer = unsafe { std::mem::transmute::<*mut c_void, One>(real)(guard) };
-    acquires(guard);
-    answer
+unsafe extern "C" {
+    fn __cxa_atexit(
+        run: unsafe extern "C-unwind" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
 }
 
-/// C++: it was made.
+/// What is to be done at the end comes after its announcement. The C library's own is linked into each
+/// program, but for those that take ThreadSanitizer's.
 #[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __cxa_guard_release(guard: *mut c_void) {
-    static NEXT: Next = Next::new(c"__cxa_guard_release");
-    releases(guard);
-    if let Some(real) = real(&NEXT) {
-        unsafe { std::mem::transmute::<*mut c_void, One>(real)(guard) };
-    }
+unsafe extern "C" fn atexit(run: extern "C-unwind" fn()) -> c_int {
+    let at = run as *mut c_void;
+    releases(at as u64);
+    // SAFETY: a function of this type, which gets what it is told below.
+    unsafe { __cxa_atexit(runs_at_exit, at, std::ptr::null_mut()) }
+}
+
+unsafe extern "C-unwind" fn runs_at_exit(run: *mut c_void) {
+    acquires(run as u64);
+    // SAFETY: the function that was announced.
+    unsafe { std::mem::transmute::<*mut c_void, extern "C-unwind" fn()>(run)() };
 }

@@ -4,6 +4,11 @@ use super::search::{BLOCKS_AT, Search};
 use super::words::Counter;
 use std::sync::atomic::Ordering;
 
+/// The variable of the runtime whose pieces stand for file descriptors.
+pub const DESCRIPTORS: &str = "corewise_descriptors";
+/// The size of such a piece in bytes: as much memory as has a life of its own.
+pub const DESCRIPTOR_BYTES: u64 = 16;
+
 /// Words of a block's entry.
 pub(super) const BLOCK: usize = 4;
 /// Blocks that are remembered. A power of two.

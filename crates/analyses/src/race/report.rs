@@ -6,14 +6,16 @@
 
 use super::access::{Access, kind};
 use super::lines::{Lines, Place};
-use super::records::ThreadRecord;
+use super::records::{DESCRIPTOR_BYTES, DESCRIPTORS, ThreadRecord};
 use super::search::{Order, Search};
+use super::unseen::unseen;
 use super::words::{Counter, Reserve};
 use crate::race::AccessesBuffer;
 use crate::region::{Entered, Module, Region};
 use corewise_defer::execute_left;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 
 /// A side of a race.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +72,8 @@ pub enum Memory {
         /// The memory has been given to somebody else since.
         again: bool,
     },
+    /// A file descriptor, which stands for what the kernel keeps.
+    Descriptor(u64),
     /// Something else: a stack, or a mapping.
     Unknown,
 }
@@ -96,6 +100,8 @@ pub struct Findings {
     pub races: Vec<Report>,
     /// The processes that were seen.
     pub processes: Vec<Seen>,
+    /// Mapped files whose accesses were not seen: they were not compiled to tell of them.
+    pub unseen: BTreeSet<String>,
 }
 
 /// What was seen of a process, and what was not.
@@ -129,6 +135,29 @@ pub struct Seen {
     pub interrupted: u64,
 }
 
+/// How far the searches of a region are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// Accesses that were recorded and handed over.
+    pub recorded: u64,
+    /// Accesses that were compared.
+    pub compared: u64,
+}
+
+/// Looks how far they are, while the program runs: two numbers for each process.
+pub fn so_far(region: &Region) -> SoFar {
+    let mut all = SoFar::default();
+    for entered in region.images() {
+        let Some(words) = entered.words() else {
+            continue;
+        };
+        let count = |counter: Counter| words[counter as usize].load(Ordering::Relaxed);
+        all.recorded += count(Counter::Recorded);
+        all.compared += count(Counter::Compared);
+    }
+    all
+}
+
 /// Reads what is there. The program's processes have to be gone: what they left is compared first.
 pub fn read(region: &Region, lines: &mut Lines) -> Findings {
     let mut findings = Findings::default();
@@ -151,7 +180,8 @@ fn image(entered: &Entered<'_>, order: Order, lines: &mut Lines, findings: &mut 
     };
     let left = settle(entered, &search);
     let modules = entered.modules();
-    let pid = entered.image.pid.load(std::sync::atomic::Ordering::Relaxed);
+    findings.unseen.append(&mut unseen(&modules));
+    let pid = entered.image.pid.load(Ordering::Relaxed);
     let count = |counter| search.words.count(counter);
     let threads = search.threads();
     findings.processes.push(Seen {
@@ -259,7 +289,7 @@ impl Naming<'_, '_> {
             Memory::Block { offset, bytes, .. } => {
                 format!("0x{address:x} ({offset} bytes inside a block of {bytes})")
             }
-            Memory::Unknown => format!("0x{address:x}"),
+            Memory::Descriptor(_) | Memory::Unknown => format!("0x{address:x}"),
         };
         match lock & 1 {
             0 => name,
@@ -323,6 +353,9 @@ impl Naming<'_, '_> {
             };
         }
         match self.lines.names().variable(self.modules, address) {
+            Some((name, offset, _)) if name == DESCRIPTORS => {
+                Memory::Descriptor(offset / DESCRIPTOR_BYTES)
+            }
             Some((name, offset, module)) => Memory::Variable {
                 name,
                 offset,

@@ -8,23 +8,10 @@ use std::fmt::Write as _;
 pub fn text(report: &Report) -> String {
     let mut text = String::new();
     let [one, other] = &report.sides;
-    let what = match &report.memory {
-        Memory::Variable {
-            name, offset: 0, ..
-        } => name.clone(),
-        Memory::Variable { name, offset, .. } => format!("{name}+{offset}"),
-        Memory::Block { bytes, offset, .. } => {
-            format!(
-                "0x{:x}, {offset} bytes inside a block of {bytes}",
-                report.address
-            )
-        }
-        Memory::Unknown => format!("0x{:x}", report.address),
-    };
     line(
         &mut text,
         0,
-        &format!("data race on {what} (process {})", report.pid),
+        &format!("data race on {} (process {})", memory(report), report.pid),
     );
     for (side, relation) in [(one, ""), (other, "unordered with ")] {
         line(&mut text, 1, &format!("{relation}{}", heading(side)));
@@ -64,6 +51,24 @@ pub fn text(report: &Report) -> String {
     text
 }
 
+/// What memory it is that was accessed.
+pub fn memory(report: &Report) -> String {
+    match &report.memory {
+        Memory::Variable {
+            name, offset: 0, ..
+        } => name.clone(),
+        Memory::Variable { name, offset, .. } => format!("{name}+{offset}"),
+        Memory::Block { bytes, offset, .. } => {
+            format!(
+                "0x{:x}, {offset} bytes inside a block of {bytes}",
+                report.address
+            )
+        }
+        Memory::Descriptor(number) => format!("file descriptor {number}"),
+        Memory::Unknown => format!("0x{:x}", report.address),
+    }
+}
+
 /// One line that says the race.
 pub fn summary(report: &Report) -> String {
     let place = |side: &Side| side.stack.first().map_or("?".to_owned(), place);
@@ -81,7 +86,8 @@ fn threads(report: &Report) -> Vec<&Thread> {
     threads
 }
 
-fn heading(side: &Side) -> String {
+/// What a side did, and who it was.
+pub fn heading(side: &Side) -> String {
     let bytes = match side.bytes {
         1 => "1 byte".to_owned(),
         bytes => format!("{bytes} bytes"),

@@ -6,6 +6,7 @@ mod machine;
 mod managed;
 mod policy;
 mod profile;
+mod race;
 mod run;
 mod simulate;
 mod tune;

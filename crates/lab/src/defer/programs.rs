@@ -13,6 +13,7 @@ use corewise_analyses::read::{Found, read};
 use corewise_analyses::region::{Manner, Region, Wanted};
 use serde::Deserialize;
 
+use crate::debian::source;
 use crate::experiment::Context;
 use crate::inputs::{Kind, input};
 use crate::measure::{Job, Run, Started};
@@ -32,9 +33,12 @@ struct Entry {
     build: String,
     command: Vec<String>,
     small: Option<Vec<String>>,
+    #[serde(default)]
     busy: u32,
     #[serde(default)]
     ends: Vec<i32>,
+    #[serde(default)]
+    prints_times: bool,
 }
 
 /// A program, built both ways.
@@ -44,6 +48,8 @@ pub struct Instrumented {
     pub name: String,
     /// How many CPUs it keeps busy.
     pub busy: u32,
+    /// Whether it prints the same each time.
+    pub prints_the_same: bool,
     plain: PathBuf,
     hooked: PathBuf,
     not_inlined: PathBuf,
@@ -94,6 +100,19 @@ impl Sample {
 }
 
 impl Instrumented {
+    /// The same program with so many threads, where its command says `{threads}`.
+    #[must_use]
+    pub fn with_threads(&self, threads: u32) -> Instrumented {
+        let number = threads.to_string();
+        let words = self.words.iter();
+        Instrumented {
+            words: words
+                .map(|word| word.replace("{threads}", &number))
+                .collect(),
+            ..self.clone()
+        }
+    }
+
     /// The command without instrumentation.
     pub fn plain(&self) -> Job {
         self.job(&self.plain)
@@ -225,12 +244,19 @@ pub fn manner(manner: Manner) -> Wanted {
     }
 }
 
+/// What a program is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Profiles,
+    Races,
+}
+
 /// All programs that `--only` does not leave out, built where that is not done yet.
 ///
 /// # Errors
 /// If a source cannot be fetched, or does not compile.
 pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
-    usual(context, None)
+    usual(context, "instrumented.toml", For::Profiles, None)
 }
 
 /// The same, but without `--only` these alone.
@@ -238,35 +264,52 @@ pub fn all(context: &Context) -> Result<Vec<Instrumented>> {
 /// # Errors
 /// As [`all`].
 pub fn these(context: &Context, names: &[&str]) -> Result<Vec<Instrumented>> {
-    usual(context, Some(names).filter(|_| context.only.is_empty()))
+    let only = Some(names).filter(|_| context.only.is_empty());
+    usual(context, "instrumented.toml", For::Profiles, only)
 }
 
-fn usual(context: &Context, only: Option<&[&str]>) -> Result<Vec<Instrumented>> {
-    let file = context.root.join("experiments/instrumented.toml");
+/// The threaded programs whose races are searched for (`experiments/threaded.toml`), in the same way.
+///
+/// # Errors
+/// As [`all`].
+pub fn threaded(context: &Context) -> Result<Vec<Instrumented>> {
+    usual(context, "threaded.toml", For::Races, None)
+}
+
+fn usual(
+    context: &Context,
+    catalogue: &str,
+    what_for: For,
+    only: Option<&[&str]>,
+) -> Result<Vec<Instrumented>> {
+    let file = context.root.join("experiments").join(catalogue);
     let text =
         fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
     let catalogue: Catalogue = toml::from_str(&text)?;
     let names: Vec<&str> = catalogue.program.iter().map(|p| p.name.as_str()).collect();
     let picked = context.pick(&names);
-    let folder = context.inputs.join("instrumented");
+    let folder = context.inputs.join(match what_for {
+        For::Profiles => "instrumented",
+        For::Races => "raced",
+    });
     fs::create_dir_all(&folder)?;
     let entries = catalogue.program.iter();
     entries
         .filter(|entry| picked.contains(&entry.name.as_str()))
         .filter(|entry| only.is_none_or(|only| only.contains(&entry.name.as_str())))
-        .map(|entry| built(context, &folder, entry))
+        .map(|entry| built(context, &folder, entry, what_for))
         .collect()
 }
 
-fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented> {
-    for source in &entry.source {
-        fetched(context, folder, source)?;
+fn built(context: &Context, folder: &Path, entry: &Entry, what_for: For) -> Result<Instrumented> {
+    for name in &entry.source {
+        source(context, folder, name, &[])?;
     }
     // What the standard library's headers define is inlined as ever.
     let hooks = "-O2 -g -finstrument-functions -finstrument-functions-exclude-file-list=/usr/include,/usr/lib";
-    let make = |suffix: &str, flags: &str| -> Result<PathBuf> {
+    let make = |suffix: &str, wanted: For, flags: &str| -> Result<PathBuf> {
         let out = folder.join(format!("{}-{suffix}", entry.name));
-        if out.exists() {
+        if wanted != what_for || out.exists() {
             return Ok(out);
         }
         context.say(format!("building {}", out.display()));
@@ -289,10 +332,15 @@ fn built(context: &Context, folder: &Path, entry: &Entry) -> Result<Instrumented
     Ok(Instrumented {
         name: entry.name.clone(),
         busy: entry.busy,
-        plain: make("plain", "-O2 -g")?,
-        hooked: make("hooked", hooks)?,
-        not_inlined: make("not-inlined", &format!("{hooks} -fno-inline"))?,
-        raced: make("raced", "-O2 -g -fsanitize=thread")?,
+        prints_the_same: !entry.prints_times,
+        plain: make("plain", what_for, "-O2 -g")?,
+        hooked: make("hooked", For::Profiles, hooks)?,
+        not_inlined: make(
+            "not-inlined",
+            For::Profiles,
+            &format!("{hooks} -fno-inline"),
+        )?,
+        raced: make("raced", For::Races, "-O2 -g -fsanitize=thread")?,
         words: words(&entry.command)?,
         small: words(entry.small.as_ref().unwrap_or(&entry.command))?,
         ends: entry.ends.clone(),
@@ -306,6 +354,13 @@ fn filled(context: &Context, word: &str) -> Result<String> {
         .and_then(|w| w.strip_suffix('}'))
     {
         let file = input(&context.inputs, Kind::Text, megabytes.parse()?)?;
+        return Ok(file.to_string_lossy().into_owned());
+    }
+    if let Some(megabytes) = word
+        .strip_prefix("{video:")
+        .and_then(|w| w.strip_suffix('}'))
+    {
+        let file = input(&context.inputs, Kind::Video, megabytes.parse()?)?;
         return Ok(file.to_string_lossy().into_owned());
     }
     if word == "{formula}" {
@@ -333,67 +388,4 @@ fn formula(inputs: &Path) -> Result<PathBuf> {
     }
     fs::write(&path, text)?;
     Ok(path)
-}
-
-/// A source package, unpacked: fetched with apt, whose own lists and sources stay as they are.
-fn fetched(context: &Context, folder: &Path, name: &str) -> Result<()> {
-    let unpacked = folder.join(name);
-    if unpacked.is_dir() {
-        return Ok(());
-    }
-    context.say(format!("fetching Debian's source package {name}"));
-    let own = tempfile::tempdir()?;
-    for below in ["state/lists/partial", "cache/archives/partial", "got"] {
-        fs::create_dir_all(own.path().join(below))?;
-    }
-    let list = own.path().join("sources.list");
-    fs::write(
-        &list,
-        "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n",
-    )?;
-    let apt = |words: &[&str]| -> Result<bool> {
-        let place =
-            |name: &str, below: &str| format!("{name}={}", own.path().join(below).display());
-        let status = Command::new("apt-get")
-            .args(["-q", "-o", &place("Dir::Etc::SourceList", "sources.list")])
-            .args([
-                "-o",
-                "Dir::Etc::SourceParts=/dev/null",
-                "-o",
-                "APT::Sandbox::User=root",
-            ])
-            .args([
-                "-o",
-                &place("Dir::State", "state"),
-                "-o",
-                &place("Dir::Cache", "cache"),
-            ])
-            .args(words)
-            .current_dir(own.path().join("got"))
-            .stdout(std::process::Stdio::null())
-            .status()
-            .context("there is no apt-get: this experiment needs Debian's source packages")?;
-        Ok(status.success())
-    };
-    if !apt(&["update"])? || !apt(&["source", "--download-only", name])? {
-        bail!("Debian's source package {name} could not be fetched: is a network there?");
-    }
-    let part = folder.join(format!("{name}.part"));
-    let _ = fs::remove_dir_all(&part);
-    fs::create_dir_all(&part)?;
-    let orig = fs::read_dir(own.path().join("got"))?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .find(|path| path.to_string_lossy().contains(".orig.tar."))
-        .with_context(|| format!("the source package {name} has no original archive"))?;
-    let unpack = Command::new("tar")
-        .args(["--strip-components=1", "-xf"])
-        .arg(&orig)
-        .arg("-C")
-        .arg(&part)
-        .status()?;
-    if !unpack.success() {
-        bail!("{} cannot be unpacked", orig.display());
-    }
-    fs::rename(&part, &unpacked)?;
-    Ok(())
 }

@@ -2,6 +2,7 @@
 // "race_..." has one data race at least, "fine_..." has none.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -11,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -151,6 +155,31 @@ static void race_bit_fields(void) { both(low_bits, high_bits); }
 static void *trylock_ignored(void *a) { LOOP { int got = pthread_mutex_trylock(&mutex) == 0; shared++; if (got) pthread_mutex_unlock(&mutex); sched_yield(); } return a; }
 static void race_trylock_ignored(void) { pthread_mutex_lock(&mutex); both(trylock_ignored, trylock_ignored); pthread_mutex_unlock(&mutex); }
 
+// Comes after, and is not ordered by it.
+static void goes_first(void) { atomic_store_explicit(&flag, 1, memory_order_relaxed); }
+static void goes_second(void) { while (!atomic_load_explicit(&flag, memory_order_relaxed)) sched_yield(); }
+
+static int ends[2];
+static void sends(int to) { if (write(to, bytes, 8) != 8) abort(); }
+static void receives(int from) { char got[8]; if (read(from, got, 8) != 8) abort(); }
+static void *sends_too_early(void *a) { sends(ends[1]); shared = 1; return a; }
+static void *receives_and_writes(void *a) { receives(ends[0]); shared++; return a; }
+static void race_sends_too_early(void) { if (pipe(ends)) abort(); both(sends_too_early, receives_and_writes); }
+
+static void *reads_into(void *a) { if (read(ends[0], bytes, 8) != 8) abort(); return a; }
+static void race_read_into(void) { ends[0] = open("/dev/zero", O_RDONLY); both(reads_into, byte_three); }
+
+static void *uses_descriptor(void *a) { receives(ends[0]); goes_first(); return a; }
+static void *closes_descriptor(void *a) { goes_second(); close(ends[0]); return a; }
+static void race_close(void) { ends[0] = open("/dev/zero", O_RDONLY); both(uses_descriptor, closes_descriptor); }
+
+static void *compares(void *a) { result = memcmp(bytes, table, sizeof bytes - (size_t)(long)a); return a; }
+static void race_memcmp(void) { both(compares, byte_three); }
+
+static void *locks_once(void *a) { pthread_mutex_lock(&second); other++; pthread_mutex_unlock(&second); goes_first(); return a; }
+static void *destroys_lock(void *a) { goes_second(); pthread_mutex_destroy(&second); return a; }
+static void race_lock_destroyed(void) { both(locks_once, destroys_lock); }
+
 // --- no races -------------------------------------------------------------------------------------
 
 static void fine_one_lock(void) { both(one_lock, one_lock); }
@@ -281,6 +310,47 @@ static void fine_disjoint(void) { both(disjoint, disjoint); result = table[5]; }
 static void *two_locks(void *a) { LOOP { pthread_mutex_lock(&mutex); pthread_mutex_lock(&second); shared++; pthread_mutex_unlock(&second); other++; pthread_mutex_unlock(&mutex); } return a; }
 static void fine_two_locks(void) { both(two_locks, two_locks); }
 
+static void *sends_in_order(void *a) { shared = 1; sends(ends[1]); return a; }
+static void fine_pipe(void) { if (pipe(ends)) abort(); both(sends_in_order, receives_and_writes); }
+static void fine_socket_pair(void) { if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) abort(); both(sends_in_order, receives_and_writes); }
+static void *tells_event(void *a) { shared = 1; eventfd_write(ends[0], 1); return a; }
+static void fine_event_descriptor(void) { ends[0] = eventfd(0, 0); both(tells_event, receives_and_writes); }
+
+static void *opens_and_closes(void *a) { LOOP { int mine = open("/dev/zero", O_RDONLY); receives(mine); close(mine); } return a; }
+static void fine_descriptor_reuse(void) { both(opens_and_closes, opens_and_closes); }
+
+static void *maps(void *a) { LOOP { int *mine = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); *mine = i; munmap(mine, 65536); } return a; }
+static void fine_mapped_again(void) { both(maps, maps); }
+
+static void *small_block(void *a) { int *mine = calloc(1, 16); mine[0]++; free(mine); return a; }
+static void fine_small_block_reuse(void) {
+    for (int i = 0; i < 4; i++) {
+        pthread_t t;
+        pthread_create(&t, NULL, small_block, NULL);
+        pthread_detach(t);
+        nap();
+    }
+}
+
+static void at_exit(void) { result = shared; }
+static void *announces(void *a) { shared = 4; atexit(at_exit); goes_first(); return a; }
+static void fine_at_exit(void) { pthread_t t; pthread_create(&t, NULL, announces, NULL); pthread_detach(t); goes_second(); }
+
+static void *destroys_after(void *a) { pthread_mutex_lock(&mutex); if (++other == 2) pthread_mutex_destroy(&second); pthread_mutex_unlock(&mutex); return a; }
+static void *uses_lock(void *a) { pthread_mutex_lock(&second); shared++; pthread_mutex_unlock(&second); return destroys_after(a); }
+static void fine_lock_destroyed(void) { both(uses_lock, uses_lock); }
+
+static void handles(int signal) { result = shared; (void)signal; }
+static void *signals_itself(void *a) { goes_second(); pthread_kill(pthread_self(), SIGUSR1); return a; }
+static void fine_signal_handler(void) {
+    pthread_t t;
+    pthread_create(&t, NULL, signals_itself, NULL);
+    shared = 6;
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handles}, NULL);
+    goes_first();
+    pthread_join(t, NULL);
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -289,7 +359,8 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(race_relaxed_flag), CASE(race_atomic_and_plain), CASE(race_double_checked), CASE(race_main_too),
     CASE(race_detached_one_after_the_other), CASE(race_before_barrier), CASE(race_behind_the_lock),
     CASE(race_semaphore_too_early), CASE(race_on_a_stack), CASE(race_bit_fields),
-    CASE(race_trylock_ignored),
+    CASE(race_trylock_ignored), CASE(race_sends_too_early), CASE(race_read_into), CASE(race_close),
+    CASE(race_memcmp), CASE(race_lock_destroyed),
     CASE(fine_nothing), CASE(fine_one_lock), CASE(fine_neighbouring_bytes), CASE(fine_reads),
     CASE(fine_create_and_join), CASE(fine_rwlock), CASE(fine_rwlock_writers), CASE(fine_spin_lock),
     CASE(fine_trylock), CASE(fine_condition), CASE(fine_barrier), CASE(fine_semaphore),
@@ -299,6 +370,9 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_hand_over), CASE(fine_stack_reuse), CASE(fine_recursive_lock), CASE(fine_c11_threads),
     CASE(fine_c11_condition), CASE(fine_key_destructor), CASE(fine_thread_exit), CASE(fine_cancelled),
     CASE(fine_longjmp), CASE(fine_thread_local), CASE(fine_disjoint), CASE(fine_two_locks),
+    CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
+    CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
+    CASE(fine_signal_handler),
 };
 
 int main(int argc, char **argv) {
