@@ -140,8 +140,12 @@ fn both_worlds_are_worlds_and_are_driven_by_the_same_loop() {
 fn no_world_asks_a_policy_behind_the_managers_back() {
     let own = |path: &str| path.starts_with("decide/");
     for (path, text) in sources().iter().filter(|(path, _)| !own(path)) {
+        // In comments the word means what it says.
+        let mut code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
         assert!(
-            !text.contains("Orders"),
+            !code.any(|line| line.contains("Orders")),
             "{path} gives a policy a list of orders to fill"
         );
     }
