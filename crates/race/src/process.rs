@@ -110,6 +110,15 @@ extern "C" fn end() {
     }
 }
 
+/// The C library's `fork`, under the other's name: a child of `vfork` runs in its parent's memory, so that what
+/// it does before it executes another program or ends would be taken for its parent's. It has a memory of its own
+/// here, and its parent does not wait for it. (ThreadSanitizer's runtime does the same.)
+#[unsafe(no_mangle)]
+extern "C" fn vfork() -> libc::pid_t {
+    // SAFETY: what a child may do after `vfork` it may do after `fork`.
+    unsafe { libc::fork() }
+}
+
 /// In the child, before `fork` returns there.
 unsafe extern "C" fn forked() {
     let Some(parent) = current() else {

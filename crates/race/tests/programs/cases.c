@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
@@ -312,6 +313,17 @@ static void fine_two_locks(void) { both(two_locks, two_locks); }
 
 static void *sends_in_order(void *a) { shared = 1; sends(ends[1]); return a; }
 static void fine_pipe(void) { if (pipe(ends)) abort(); both(sends_in_order, receives_and_writes); }
+static void fine_after_vfork(void) {
+    if (pipe(ends)) abort();
+    pid_t child = vfork();
+    if (child == 0) {
+        close(ends[0]);
+        close(ends[1]);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    both(sends_in_order, receives_and_writes);
+}
 static void fine_socket_pair(void) { if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) abort(); both(sends_in_order, receives_and_writes); }
 static void *tells_event(void *a) { shared = 1; eventfd_write(ends[0], 1); return a; }
 static void fine_event_descriptor(void) { ends[0] = eventfd(0, 0); both(tells_event, receives_and_writes); }
@@ -372,7 +384,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_longjmp), CASE(fine_thread_local), CASE(fine_disjoint), CASE(fine_two_locks),
     CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
-    CASE(fine_signal_handler),
+    CASE(fine_signal_handler), CASE(fine_after_vfork),
 };
 
 int main(int argc, char **argv) {
