@@ -35,7 +35,7 @@ mod ring;
 mod timing;
 mod within;
 
-pub use awake::Awake;
+pub use awake::{Awake, LOOK_AT_FIRST_NS, LOOK_OFTEN_NS};
 pub use corewise_abi::message::{MOST_WEIGHT, USUAL_WEIGHT};
 pub use corewise_abi::turn::{MOST_WINDOWS, Turn, Window};
 pub use demand::{Demand, Seen};

@@ -9,6 +9,11 @@ use std::collections::HashMap;
 const SHORTEST_NS: u64 = 100_000_000;
 const FIRST_NS: u64 = 30_000_000;
 
+/// Who tells of a gang's threads reads the program so often, in nanoseconds.
+pub const LOOK_OFTEN_NS: u64 = SHORTEST_NS;
+/// The same while nothing is known of it yet.
+pub const LOOK_AT_FIRST_NS: u64 = 10_000_000;
+
 /// A thread that uses this part of the time that it was not waiting for a CPU hardly sleeps.
 const HARDLY: f64 = 0.85;
 

@@ -10,15 +10,15 @@ mod spinning;
 use super::turning::Turning;
 use corewise_abi::message::{ToManager, Waits, features};
 use corewise_abi::turn::Turn;
-use corewise_decide::gang::Awake;
+use corewise_decide::gang::{Awake, LOOK_AT_FIRST_NS, LOOK_OFTEN_NS};
 use corewise_decide::reading::ProgramReading;
 use spinning::Spinning;
 use std::time::{Duration, Instant};
 
 /// A gang, and a program whose loops are being looked for, are looked at so often; a gang of which nothing is
 /// known yet, so often.
-const OFTEN: Duration = Duration::from_millis(100);
-const AT_FIRST: Duration = Duration::from_millis(10);
+const OFTEN: Duration = Duration::from_nanos(LOOK_OFTEN_NS);
+const AT_FIRST: Duration = Duration::from_nanos(LOOK_AT_FIRST_NS);
 
 /// What has changed a little is said again so often at most.
 const AGAIN: Duration = Duration::from_secs(1);

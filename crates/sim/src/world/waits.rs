@@ -4,14 +4,10 @@
 //! One look serves all gangs, and there is none where nothing can happen any more: a standstill is to be seen.
 
 use super::{Due, SimWorld};
-use corewise_decide::gang::Awake;
+use corewise_decide::gang::{Awake, LOOK_AT_FIRST_NS, LOOK_OFTEN_NS};
 use corewise_decide::status::{ProgramId, Waits};
 use corewise_decide::world::Input;
 use std::collections::BTreeMap;
-
-/// Gangs are looked at so often, and so often while nothing is known of one, in nanoseconds.
-const OFTEN_NS: u64 = 100_000_000;
-const AT_FIRST_NS: u64 = 10_000_000;
 
 /// What is seen of all gangs.
 #[derive(Debug, Default)]
@@ -39,7 +35,7 @@ impl SimWorld<'_> {
     pub(super) fn look_at_waits_soon(&mut self) {
         if !self.waiting.due && !self.waiting.gangs.is_empty() {
             self.waiting.due = true;
-            let at = self.kernel.now().saturating_add(AT_FIRST_NS);
+            let at = self.kernel.now().saturating_add(LOOK_AT_FIRST_NS);
             self.at(at, Due::Waits);
         }
     }
@@ -66,7 +62,11 @@ impl SimWorld<'_> {
         let standstill = self.due.is_empty() && self.kernel.is_idle();
         if !programs.is_empty() && !standstill {
             self.waiting.due = true;
-            let period = if unknown { AT_FIRST_NS } else { OFTEN_NS };
+            let period = if unknown {
+                LOOK_AT_FIRST_NS
+            } else {
+                LOOK_OFTEN_NS
+            };
             self.at(self.kernel.now().saturating_add(period), Due::Waits);
         }
     }
