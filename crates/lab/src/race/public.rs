@@ -1,7 +1,7 @@
 //! A public set of programs with known verdicts: compiler-rt's own tests of ThreadSanitizer, from Debian's
 //! source package of LLVM. They say in comments how they are compiled, and what is reported.
 //!
-//! DataRaceBench would be the usual set: no registry carries it.
+//! DataRaceBench would be the usual set: it was found in no registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
