@@ -30,7 +30,7 @@ pub mod text;
 pub mod unseen;
 pub mod words;
 
-pub use access::{Access, Accesses, AccessesBuffer, Run, kind};
+pub use access::{Access, Accesses, AccessesBuffer, LIFE_BITS, Run, kind};
 pub use clock::{Clock, ThreadClock, Timelines};
 pub use found::Race;
 pub use recent::Recent;

@@ -182,8 +182,8 @@ fn searched(log: &[(u16, Step)], capacity: usize, seed: u64) -> (Pairs, Pairs, b
     for buffer in buffers {
         search.sorting(|sorting| {
             for Run { access, granules } in buffer {
-                let (place, extent) = access.packed(*granules);
-                sorting.access(place, access.segment, access.site, extent);
+                let (place, segment, site, extent) = access.packed(*granules);
+                sorting.access(place, segment, site, extent);
             }
         });
     }
@@ -245,9 +245,9 @@ fn a_search_goes_on_where_another_stopped_in_the_same_words() {
             context: 0,
             locks: 0,
         });
-        let (place, extent) = access(thread, site).packed(1);
-        search.access(place, 1, site, extent);
-        search.access(place, 1, site, extent);
+        let (place, segment, site, extent) = access(thread, site).packed(1);
+        search.access(place, segment, site, extent);
+        search.access(place, segment, site, extent);
         search.thread(&ThreadRecord {
             thread,
             first: 1,

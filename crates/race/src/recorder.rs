@@ -49,8 +49,7 @@ impl Recorder {
             segment: self.segment,
             ..run.access
         };
-        let (place, extent) = access.packed(run.granules);
-        let (segment, site) = (access.segment, access.site);
+        let (place, segment, site, extent) = access.packed(run.granules);
         self.recorded += u64::from(run.granules);
         match &self.front {
             Front::Deferred(producer) => {

@@ -27,28 +27,43 @@ pub struct Access {
     pub granule: u64,
     /// Which of its bytes.
     pub mask: u8,
-    /// Which of its lives the memory had: what was freed and allocated again is not what it was.
-    pub life: u8,
+    /// Which of its lives the memory had: what was freed and allocated again is not what it was. Of
+    /// [`LIFE_BITS`] bits.
+    pub life: u32,
     /// See [`kind`].
     pub kind: u8,
-    /// Which thread.
+    /// Which thread, of twelve bits.
     pub thread: u16,
     /// Which of the thread's segments: the pieces of its run between those operations that order it with
     /// other threads.
     pub segment: u32,
-    /// Where in the code, with which callers and which locks held: a number in the table of sites.
+    /// Where in the code, with which callers and which locks held: a number in the table of sites, of twenty
+    /// bits.
     pub site: u32,
 }
 
+/// Bits of [`Access::life`]. Accesses to lives that are a multiple of so many apart look like accesses to one,
+/// but that takes longer than anything waits to be compared.
+pub const LIFE_BITS: u32 = 24;
+
+/// By how many lives the first comes after the second; negative: before.
+#[inline(always)]
+pub fn lives_between(later: u32, earlier: u32) -> i32 {
+    (later.wrapping_sub(earlier) << (32 - LIFE_BITS)) as i32 >> (32 - LIFE_BITS)
+}
+
 impl Access {
-    /// The access in one word but for its segment and site; `granules` in a row, and the thread, in another.
+    /// What [`Accesses::access`] is told of it, and of so many granules in a row. The life is in three parts,
+    /// where the others leave room.
     #[inline(always)]
-    pub fn packed(&self, granules: u16) -> (u64, u32) {
+    pub fn packed(&self, granules: u16) -> (u64, u32, u32, u32) {
         let place = self.granule << 20
             | u64::from(self.mask) << 12
-            | u64::from(self.life) << 4
+            | u64::from(self.life as u8) << 4
             | u64::from(self.kind & 15);
-        (place, u32::from(self.thread) << 16 | u32::from(granules))
+        let site = self.site & 0xf_ffff | self.life << 12 & 0xfff0_0000;
+        let extent = u32::from(self.thread) << 20 | self.life >> 4 & 0xf_0000 | u32::from(granules);
+        (place, self.segment, site, extent)
     }
 
     /// The reverse of [`Access::packed`].
@@ -57,11 +72,13 @@ impl Access {
         let access = Access {
             granule: Access::granule_of(place),
             mask: (place >> 12) as u8,
-            life: (place >> 4) as u8,
+            life: u32::from((place >> 4) as u8)
+                | (site & 0xfff0_0000) >> 12
+                | (extent & 0xf_0000) << 4,
             kind: place as u8 & 15,
-            thread: (extent >> 16) as u16,
+            thread: (extent >> 20) as u16,
             segment,
-            site,
+            site: site & 0xf_ffff,
         };
         Run {
             access,
@@ -161,11 +178,11 @@ mod tests {
     proptest! {
         #[test]
         fn packing_keeps_everything(
-            granule in 0_u64..1 << 44, mask: u8, life: u8, kind in 0_u8..16, thread: u16, segment: u32,
-            site: u32, granules: u16,
+            granule in 0_u64..1 << 44, mask: u8, life in 0_u32..1 << LIFE_BITS, kind in 0_u8..16,
+            thread in 0_u16..1 << 12, segment: u32, site in 0_u32..1 << 20, granules: u16,
         ) {
             let access = Access { granule, mask, life, kind, thread, segment, site };
-            let (place, extent) = access.packed(granules);
+            let (place, segment, site, extent) = access.packed(granules);
             prop_assert_eq!(Access::unpacked(place, segment, site, extent), Run { access, granules });
         }
 

@@ -90,12 +90,9 @@ impl Found {
 
 fn store(words: &Words<'_>, at: usize, first: &Access, second: &Access) {
     for (access, at) in [(first, at + 2), (second, at + 5)] {
-        let (place, extent) = access.packed(1);
+        let (place, segment, site, extent) = access.packed(1);
         words.set(at, place);
-        words.set(
-            at + 1,
-            u64::from(access.segment) << 32 | u64::from(access.site),
-        );
+        words.set(at + 1, u64::from(segment) << 32 | u64::from(site));
         words.set(at + 2, u64::from(extent));
     }
 }

@@ -18,13 +18,16 @@ const AT_ONCE: u32 = 64;
 /// The longest run that comes out.
 const LONGEST: u16 = 1 << 15;
 
-/// Words of a line: its row, which bytes of each granule were read and written (a byte a granule), which life
-/// the granule had, and which granules have something that did not come out yet.
+/// Words of a line: its row, which bytes of each granule were read and written (a byte a granule), the last eight
+/// bits of the granule's life, and which granules have something that did not come out yet. Above the latter are
+/// the other bits of the lives: they are the same in a row, or nearly always.
 type Line = [u64; 8];
 const READ: usize = 1;
 const WRITTEN: usize = 3;
 const LIVES: usize = 5;
 const KEPT: usize = 7;
+/// Granules of a row, a bit each.
+const ALL: u64 = 0xffff;
 
 /// What did not come out: for each granule the bytes read and written.
 type Bytes = [u64; 4];
@@ -92,6 +95,12 @@ fn set_byte(words: &mut [u64], at: usize, index: u64, value: u8) {
     *word = *word & !(0xff << shift) | u64::from(value) << shift;
 }
 
+/// The life of a granule.
+#[inline(always)]
+fn life(line: &Line, index: u64) -> u32 {
+    (line[KEPT] >> 8) as u32 & !0xff | u32::from(byte(line, LIVES, index))
+}
+
 impl Recent {
     fn with(lines: usize) -> Recent {
         Recent {
@@ -135,7 +144,7 @@ impl Recent {
         let kept = byte(bytes, 2 * writes, index);
         // The usual case, in which nothing comes out.
         if line[0] == row
-            && byte(line, LIVES, index) == access.life
+            && life(line, index) == access.life
             && self.at_once == AT_ONCE
             && (kept == 0 || *site == access.site)
         {
@@ -164,7 +173,7 @@ impl Recent {
         };
         let empty = self.lines[slot] == [0; 8];
         if self.lines[slot][0] != row {
-            self.come_out(slot, u64::MAX, &mut joining);
+            self.come_out(slot, ALL, &mut joining);
             if empty {
                 self.used.push(slot as u32);
             }
@@ -173,10 +182,15 @@ impl Recent {
             // The row of the address zero.
             self.used.push(slot as u32);
         }
-        if byte(&self.lines[slot], LIVES, index) != access.life {
+        if life(&self.lines[slot], index) != access.life {
             // Another thread freed the memory and allocated it again.
-            self.forget_in(slot, 1 << index, &mut joining);
-            set_byte(&mut self.lines[slot], LIVES, index, access.life);
+            let high = u64::from(access.life & !0xff);
+            let other = self.lines[slot][KEPT] & !ALL != high << 8;
+            let granules = if other { ALL } else { 1 << index };
+            self.forget_in(slot, granules, &mut joining);
+            let line = &mut self.lines[slot];
+            line[KEPT] = line[KEPT] & ALL | high << 8;
+            set_byte(line, LIVES, index, access.life as u8);
         }
         let writes = usize::from(access.kind & kind::WRITE != 0);
         let line = &mut self.lines[slot];
@@ -247,7 +261,7 @@ impl Recent {
         };
         for slot in &used {
             let slot = *slot as usize;
-            self.come_out(slot, u64::MAX, &mut joining);
+            self.come_out(slot, ALL, &mut joining);
             self.lines[slot] = [0; 8];
         }
         joining.end();
@@ -267,7 +281,7 @@ impl Recent {
         let granules = |row: u64| {
             let from = first.max(row * ROW) - row * ROW;
             let to = last.min(row * ROW + ROW - 1) - row * ROW;
-            (u64::MAX << from) & (u64::MAX >> (63 - to))
+            (ALL << from) & (ALL >> (ROW - 1 - to))
         };
         if last / ROW - first / ROW < self.used.len() as u64 {
             for row in rows {
@@ -320,7 +334,7 @@ impl Recent {
                     let access = Access {
                         granule: row * ROW + index,
                         mask,
-                        life: byte(line, LIVES, index),
+                        life: life(line, index),
                         kind,
                         thread: 0,
                         segment: 0,
@@ -342,7 +356,7 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     /// A byte of memory, in one of its lives.
-    type Byte = (u64, u32, u8);
+    type Byte = (u64, u32, u32);
 
     fn bytes(run: &Run) -> impl Iterator<Item = Byte> {
         let access = run.access;
@@ -369,6 +383,8 @@ mod tests {
         Allocate {
             granule: u64,
             granules: u64,
+            /// As many times, one after the other.
+            by: u32,
         },
     }
 
@@ -380,8 +396,8 @@ mod tests {
                 .prop_map(|(granule, mask, writes, site)| Step::Access { granule, mask, writes, site }),
             2 => (granule(), 1_u64..60, any::<bool>())
                 .prop_map(|(granule, granules, writes)| Step::Sweep { granule, granules, writes }),
-            1 => (granule(), 1_u64..40)
-                .prop_map(|(granule, granules)| Step::Allocate { granule, granules }),
+            1 => (granule(), 1_u64..40, prop_oneof![Just(1_u32), Just(255), Just(256), 1_u32..70_000])
+                .prop_map(|(granule, granules, by)| Step::Allocate { granule, granules, by }),
         ]
     }
 
@@ -392,16 +408,16 @@ mod tests {
         ) {
             let mut recent = Recent::default();
             let mut out = Vec::new();
-            let mut lives: HashMap<u64, u8> = HashMap::new();
+            let mut lives: HashMap<u64, u32> = HashMap::new();
             let mut accesses = Vec::new();
             for step in steps {
                 let (granule, granules, mask, writes, site) = match step {
                     Step::Access { granule, mask, writes, site } => (granule, 1, mask, writes, site),
                     Step::Sweep { granule, granules, writes } => (granule, granules, 0xff, writes, 9),
-                    Step::Allocate { granule, granules } => {
+                    Step::Allocate { granule, granules, by } => {
                         recent.forget(granule << 3, (granules - 1) << 3, |run| out.push(run));
                         for granule in granule..granule + granules {
-                            *lives.entry(granule).or_default() += 1;
+                            *lives.entry(granule).or_default() += by;
                         }
                         continue;
                     }

@@ -24,7 +24,7 @@ pub struct Block {
     /// Its size in bytes.
     pub bytes: u64,
     /// The life of its memory.
-    pub life: u8,
+    pub life: u32,
     /// Where it was allocated.
     pub site: u32,
     /// The thread that did.
@@ -56,8 +56,9 @@ impl Search<'_> {
         let at = BLOCKS_AT + BLOCK * ((block.start >> 4) as usize & (BLOCKS - 1));
         self.words.set(at, 0);
         self.words.set(at + 1, block.bytes);
-        let who = u64::from(block.thread) << 40 | u64::from(block.life) << 32;
-        self.words.set(at + 2, who | u64::from(block.site));
+        let who = u64::from(block.thread) << 32 | u64::from(block.site);
+        self.words.set(at + 2, who);
+        self.words.set(at + 3, u64::from(block.life));
         self.words.set(at, block.start);
     }
 
@@ -71,9 +72,9 @@ impl Search<'_> {
             let block = Block {
                 start,
                 bytes,
-                life: (who >> 32) as u8,
+                life: self.words.get(at + 3) as u32,
                 site: who as u32,
-                thread: (who >> 40) as u16,
+                thread: (who >> 32) as u16,
             };
             let within = start >> 4 == granule - back && address.wrapping_sub(start) < bytes;
             within.then_some(block)

@@ -342,7 +342,7 @@ impl Naming<'_, '_> {
         }
     }
 
-    fn memory(&mut self, address: u64, life: u8) -> Memory {
+    fn memory(&mut self, address: u64, life: u32) -> Memory {
         if let Some(block) = self.search.block_of(address) {
             return Memory::Block {
                 bytes: block.bytes,

@@ -11,13 +11,13 @@
 //! list. Where its granules are accessed in too many different ways, each gets a list of its own. A list is of
 //! nodes of the size of a cache's line, since most of the time is spent waiting for memory.
 
-use super::access::{Access, Run};
+use super::access::{Access, Run, lives_between};
 use super::words::{Counter, Words};
 
 /// Granules of a row.
 pub(super) const ROW: u64 = 16;
-/// Words of what is kept of accesses: segment, site, and which granules (0: nothing is kept here); mask, life,
-/// kind and thread. Where the next node is, is in the lower half of the second word of a node's first.
+/// Words of what is kept of accesses: segment, site, and which granules (0: nothing is kept here); mask, kind,
+/// thread and life. The last 16 bits of the second are a half of where the next node is, in a node's first two.
 const ENTRY: usize = 2;
 /// Entries of a node.
 const ENTRIES: usize = 4;
@@ -32,7 +32,7 @@ const MOST_ALIKE: usize = 3;
 /// Entries of a part of a row in its list before each granule gets its own.
 const MOST_PARTS: usize = 12;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
-const LIVES: i8 = 2;
+const LIVES: i32 = 2;
 /// In a row's word: its lower half is not its first node, but where the granules' lists are.
 const APART: u64 = 1 << 32;
 
@@ -177,7 +177,7 @@ impl<'w, 'a> Row<'w, 'a> {
                     let equal = known.covers(run) && known.access.mask == access.mask;
                     alike.add(known.access.segment, at, equal);
                 }
-                let age = access.life.wrapping_sub(known.access.life) as i8;
+                let age = lives_between(access.life, known.access.life);
                 let mut old = whole && age >= LIVES;
                 if whole && age == LIVES - 1 {
                     let kind = u64::from(known.access.kind & 3);
@@ -237,13 +237,18 @@ impl<'w, 'a> Row<'w, 'a> {
     fn push(&self, cell: usize, nodes: &mut Nodes) -> Option<usize> {
         let node = nodes.take(self.words)?;
         let at = NODE * node as usize;
-        self.words.set(at + 1, self.words.get(cell) & 0xffff_ffff);
+        let next = self.words.get(cell) as u32;
+        self.words.set(at + 1, u64::from(next as u16));
+        self.words.set(at + ENTRY + 1, u64::from(next >> 16));
         self.words.set(cell, u64::from(node));
         Some(at)
     }
 
     fn next(&self, node: u32) -> u32 {
-        self.words.get(NODE * node as usize + 1) as u32
+        let half = |entry: usize| {
+            u32::from(self.words.get(NODE * node as usize + ENTRY * entry + 1) as u16)
+        };
+        half(0) | half(1) << 16
     }
 
     fn read(&self, at: usize) -> Option<Run> {
@@ -255,9 +260,9 @@ impl<'w, 'a> Row<'w, 'a> {
         let access = Access {
             granule: self.first + from,
             mask: (second >> 56) as u8,
-            life: (second >> 48) as u8,
-            kind: (second >> 44) as u8 & 15,
-            thread: (second >> 32) as u16 & 0xfff,
+            life: (second >> 16) as u32 & 0xff_ffff,
+            kind: (second >> 52) as u8 & 15,
+            thread: (second >> 40) as u16 & 0xfff,
             segment: (first >> 32) as u32,
             site: (first >> 8) as u32 & 0xff_ffff,
         };
@@ -265,7 +270,7 @@ impl<'w, 'a> Row<'w, 'a> {
         Some(Run { access, granules })
     }
 
-    /// Writes an entry; the next node stays.
+    /// Writes an entry; where the next node is stays.
     fn write(&self, at: usize, run: &Run) {
         let access = &run.access;
         let from = access.granule % ROW;
@@ -274,10 +279,10 @@ impl<'w, 'a> Row<'w, 'a> {
             | from << 4
             | (from + u64::from(run.granules) - 1) & 15;
         let second = u64::from(access.mask) << 56
-            | u64::from(access.life) << 48
-            | u64::from(access.kind & 15) << 44
-            | u64::from(access.thread & 0xfff) << 32
-            | self.words.get(at + 1) & 0xffff_ffff;
+            | u64::from(access.kind & 15) << 52
+            | u64::from(access.thread & 0xfff) << 40
+            | u64::from(access.life & 0xff_ffff) << 16
+            | self.words.get(at + 1) & 0xffff;
         self.words.set(at + 1, second);
         self.words.set(at, first);
     }
@@ -327,12 +332,12 @@ impl Alike {
 
 #[cfg(test)]
 mod tests {
-    use super::super::access::kind;
+    use super::super::access::{LIFE_BITS, kind};
     use super::super::words::{HEAD, Reserve};
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u8) -> Run {
+    fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run {
         let access = Access {
             granule,
             mask: 0xff,
@@ -411,7 +416,9 @@ mod tests {
 
     #[test]
     fn what_was_before_the_last_two_allocations_makes_room() {
-        let runs = [254, 255, 0].map(|life| run(32, 16, 1, 1 + u32::from(life), life));
+        let last = (1 << LIFE_BITS) - 1;
+        let runs = [(254, last - 1), (255, last), (0, 0)]
+            .map(|(segment, life)| run(32, 16, 1, 1 + segment, life));
         let segments: Vec<_> = shown(&runs)
             .into_iter()
             .map(|(_, segment)| segment)
@@ -419,7 +426,7 @@ mod tests {
         assert!(segments.contains(&256) && segments.contains(&1));
         assert!(!segments.contains(&255));
         // One that comes late is kept: what it raced with may come later.
-        let runs = [1, 0].map(|life| run(32, 16, 1, 1 + u32::from(life), life));
+        let runs = [1, 0].map(|life| run(32, 16, 1, 1 + life, life));
         assert_eq!(shown(&runs).len(), 32);
     }
 }

@@ -108,10 +108,8 @@ impl Sorted {
     }
 
     fn push(&mut self, run: &Run) {
-        let (place, extent) = run.access.packed(run.granules);
         self.counts[shard_of(run.access.granule)] += 1;
-        self.all
-            .push((place, run.access.segment, run.access.site, extent));
+        self.all.push(run.access.packed(run.granules));
     }
 
     /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came.

@@ -334,6 +334,10 @@ static void fine_descriptor_reuse(void) { both(opens_and_closes, opens_and_close
 static void *maps(void *a) { LOOP { int *mine = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); *mine = i; munmap(mine, 65536); } return a; }
 static void fine_mapped_again(void) { both(maps, maps); }
 
+static void *many_blocks(void *a) { for (int i = 0; i < 70000; i++) { int *mine = malloc(200); mine[i & 31]++; free(mine); } return a; }
+static void *few_descriptors(void *a) { for (int i = 0; i < 3000; i++) close(open("/dev/zero", O_RDONLY)); return a; }
+static void fine_many_lives(void) { both(few_descriptors, few_descriptors); both(many_blocks, many_blocks); }
+
 static void *small_block(void *a) { int *mine = calloc(1, 16); mine[0]++; free(mine); return a; }
 static void fine_small_block_reuse(void) {
     for (int i = 0; i < 4; i++) {
@@ -384,7 +388,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_longjmp), CASE(fine_thread_local), CASE(fine_disjoint), CASE(fine_two_locks),
     CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
-    CASE(fine_signal_handler), CASE(fine_after_vfork),
+    CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
 };
 
 int main(int argc, char **argv) {
