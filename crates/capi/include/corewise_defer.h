@@ -75,6 +75,12 @@ int corewise_defer_wait(corewise_defer *calls);
 /* Executes all calls that were made on any thread, and waits for those that others execute. */
 int corewise_defer_finish(corewise_defer *calls);
 
+/* From now on, what is stored in any environment is executed before this process dies by a signal. The thread
+   that dies waits for that, but no longer than so many milliseconds; then it dies by the same signal. Signals
+   that the program handles or ignores are left to it, but for faults, whose handlers are called afterwards.
+   0, or -errno: no thread, descriptors or handlers could be had. */
+int corewise_defer_save_on_fatal_signals(unsigned milliseconds);
+
 /* Finishes the environment and frees it. No other thread may use it any more. NULL is allowed. */
 void corewise_defer_destroy(corewise_defer *calls);
 

@@ -7,10 +7,11 @@
 use crate::answer::{Errno, INVALID, guarded, number};
 use corewise_defer::{
     Adaptive, Declared, DeclaredBuffer, Environment, Function, Functions, Pool, Settings,
-    Synchronous, available,
+    Synchronous, available, save_on_fatal_signals,
 };
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 /// An environment, and the calls that were declared in it.
 pub(crate) struct Calls {
@@ -159,6 +160,15 @@ unsafe extern "C" fn corewise_defer_wait(calls: *mut Calls) -> c_int {
 unsafe extern "C" fn corewise_defer_finish(calls: *mut Calls) -> c_int {
     number(|| {
         of(calls)?.environment.finish();
+        Ok(0)
+    })
+}
+
+/// See corewise_defer.h.
+#[unsafe(no_mangle)]
+extern "C" fn corewise_defer_save_on_fatal_signals(milliseconds: c_uint) -> c_int {
+    number(|| {
+        save_on_fatal_signals(Duration::from_millis(u64::from(milliseconds)))?;
         Ok(0)
     })
 }

@@ -1,14 +1,15 @@
 //! Threads that do nothing but process buffers, and the two strategies that have them.
 //!
-//! The threads start with the first buffer, have all signals blocked (the program's signals are for the
+//! The threads start with the first buffer, have signals blocked (the program's signals are for the
 //! program's threads), and end with their strategy, when the queue is empty.
 #![allow(
     unsafe_code,
-    reason = "signal masks and scheduling of our own threads: system calls on plain data"
+    reason = "scheduling of our own threads: system calls on plain data"
 )]
 
 use crate::capacity::{Capacity, available};
 use crate::queue::Queue;
+use crate::signals::SignalsBlocked;
 use crate::strategy::{Spent, Strategy, run_here};
 use crate::sync::lock;
 use crate::work::{By, Work};
@@ -58,7 +59,7 @@ impl Consumers {
     }
 
     fn start(&self) -> Vec<JoinHandle<()>> {
-        let _masked = AllSignalsBlocked::now();
+        let _masked = SignalsBlocked::now();
         let start = |index| {
             let shared = Arc::clone(&self.shared);
             let idle_priority = self.idle_priority;
@@ -126,31 +127,6 @@ fn lowest_priority() {
     unsafe {
         let parameters: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters);
-    }
-}
-
-/// Blocks every signal of this thread, so that the threads that it starts meanwhile have none.
-struct AllSignalsBlocked(libc::sigset_t);
-
-impl AllSignalsBlocked {
-    fn now() -> AllSignalsBlocked {
-        // SAFETY: plain sets, initialised by the calls that get them.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&raw mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-            AllSignalsBlocked(before)
-        }
-    }
-}
-
-impl Drop for AllSignalsBlocked {
-    fn drop(&mut self) {
-        // SAFETY: the set that was there before.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut());
-        }
     }
 }
 

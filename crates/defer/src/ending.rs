@@ -8,6 +8,9 @@ use std::sync::{Mutex, Once, Weak};
 /// What is to be finished at the program's end.
 pub(crate) trait Finish: Send + Sync {
     fn finish(&self);
+
+    /// Processes what nobody else holds. Waits for nobody.
+    fn process_free(&self);
 }
 
 static ALIVE: Mutex<Vec<Weak<dyn Finish>>> = Mutex::new(Vec::new());
@@ -31,4 +34,16 @@ pub(crate) fn remember(environment: Weak<impl Finish + 'static>) {
     let mut alive = lock(&ALIVE);
     alive.retain(|environment| environment.strong_count() > 0);
     alive.push(environment);
+}
+
+/// Executes what is stored in the environments that are finished at the program's end. Where others hold some of
+/// it, and do not let go, this never returns: so what nobody holds comes first.
+pub(crate) fn save_all() {
+    let alive: Vec<_> = lock(&ALIVE).iter().filter_map(Weak::upgrade).collect();
+    for environment in &alive {
+        environment.process_free();
+    }
+    for environment in &alive {
+        environment.finish();
+    }
 }

@@ -357,6 +357,14 @@ impl<C: Columns> ending::Finish for Core<C> {
     fn finish(&self) {
         Core::finish(self);
     }
+
+    fn process_free(&self) {
+        let slots = self.slots.try_lock().map(|slots| slots.clone());
+        for slot in slots.iter().flatten().filter_map(Weak::upgrade) {
+            slot.drain_if_free();
+        }
+        while self.strategy().help() {}
+    }
 }
 
 impl<C: Columns> Drop for Core<C> {

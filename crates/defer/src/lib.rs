@@ -60,7 +60,7 @@
 //! # What is not
 //!
 //! A process that dies by a signal, or ends with `_exit`, loses what is stored, unless its buffers are in
-//! [`Memory`] that outlives it. A forked child has no consumers: only its forking thread lives there, and
+//! [`Memory`] that outlives it, or, for signals, it asked for them to be [saved](save_on_fatal_signals). A forked child has no consumers: only its forking thread lives there, and
 //! an environment of its parent must not be used in it. A signal handler must not defer calls.
 
 mod account;
@@ -72,12 +72,14 @@ mod consumers;
 mod declared;
 mod ending;
 mod environment;
+mod fatal;
 mod local;
 mod memory;
 mod outcome;
 mod progress;
 mod queue;
 mod settings;
+mod signals;
 mod sizing;
 mod slot;
 mod strategy;
@@ -103,6 +105,7 @@ pub use consumers::{Adaptive, Pool};
 pub use corewise_defer_macros::deferred;
 pub use declared::{Declared, DeclaredBuffer, Function, Functions, MOST_WORDS};
 pub use environment::Environment;
+pub use fatal::save_on_fatal_signals;
 pub use memory::{Heap, Memory};
 pub use outcome::{Outcome, Promise, Semaphore, promise};
 pub use settings::{CAPACITY_VARIABLE, Settings};

@@ -19,7 +19,7 @@ use crate::columns::Columns;
 use crate::environment::Core;
 use crate::progress::Progress;
 use crate::sizing::Pace;
-use crate::sync::{Mutex, Ordering, lock};
+use crate::sync::{Mutex, MutexGuard, Ordering, lock};
 use crate::work::By;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -132,7 +132,17 @@ impl<C: Columns> Slot<C> {
 
     /// Processes what is in the buffer now, without taking it from its owner. Any thread may call this.
     pub(crate) fn drain(self: &Arc<Self>) {
-        let mut cold = lock(&self.cold);
+        self.drain_locked(lock(&self.cold));
+    }
+
+    /// The same, unless somebody has the buffer in hand.
+    pub(crate) fn drain_if_free(self: &Arc<Self>) {
+        if let Ok(cold) = self.cold.try_lock() {
+            self.drain_locked(cold);
+        }
+    }
+
+    fn drain_locked(self: &Arc<Self>, mut cold: MutexGuard<'_, Cold<C>>) {
         if cold.block.left() == 0 {
             return;
         }

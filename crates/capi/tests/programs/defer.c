@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(what) \
     do { \
@@ -38,7 +41,34 @@ static void *many(void *unused) {
     return NULL;
 }
 
+static int ends[2];
+
+static void tell(void *data, const uint64_t *words) {
+    (void)data;
+    char said = (char)words[0];
+    CHECK(write(ends[1], &said, 1) == 1);
+}
+
+static void what_is_stored_is_executed_before_a_fatal_signal(void) {
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        corewise_defer *own = corewise_defer_create(NULL);
+        int telling = corewise_defer_declare(own, tell, NULL, 1, NULL);
+        CHECK(corewise_defer_save_on_fatal_signals(60000) == 0);
+        CHECK(corewise_defer_call(own, telling, (uint64_t[]){'y'}, 1) == 0);
+        abort();
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    char said;
+    CHECK(read(ends[0], &said, 1) == 1 && said == 'y');
+}
+
 int main(void) {
+    what_is_stored_is_executed_before_a_fatal_signal();
     for (int strategy = COREWISE_DEFER_ADAPTIVE; strategy <= COREWISE_DEFER_POOL; strategy++) {
         struct corewise_defer_settings settings = {sizeof settings, strategy, 100, 2, 1};
         calls = corewise_defer_create(&settings);
