@@ -1,10 +1,9 @@
 //! What other programs use now: the number that a choice beside neighbours depends on.
 
-use corewise_decide::reading::{CpuReading, MachineReading};
+use corewise_decide::reading::MachineReading;
 use corewise_machine::neighbours::{NeighbourLook, Neighbours};
 use corewise_machine::{Error, HostReader, Root};
 use rustix::time::{ClockId, clock_gettime};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// How busy others keep a set of CPUs.
@@ -90,21 +89,12 @@ fn own_cpu_ns() -> u64 {
 
 /// The load on `cpus` between two readings, whoever it is from.
 fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Load {
-    let earlier: HashMap<u32, _> = before.cpus.iter().map(|c| (c.cpu, c)).collect();
-    let span = after.time_ns.saturating_sub(before.time_ns).max(1) as f64;
-    let busy = |cpu: &CpuReading| {
-        // Idle time is exact where the tick stops on idle CPUs; busy time is counted in ticks.
-        let idle = earlier
-            .get(&cpu.cpu)
-            .map_or(0, |old| cpu.idle_ns.saturating_sub(old.idle_ns));
-        (1.0 - idle as f64 / span).clamp(0.0, 1.0)
-    };
     Load {
+        // Idle time is exact where the tick stops on idle CPUs; busy time is counted in ticks.
         cpus: after
-            .cpus
-            .iter()
-            .filter(|c| cpus.contains(&c.cpu))
-            .map(|c| (c.cpu, busy(c)))
+            .since(before)
+            .filter(|cpu| cpus.contains(&cpu.cpu))
+            .map(|cpu| (cpu.cpu, (1.0 - cpu.idle).clamp(0.0, 1.0)))
             .collect(),
         ..Load::default()
     }
@@ -113,6 +103,7 @@ fn between(before: &MachineReading, after: &MachineReading, cpus: &[u32]) -> Loa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use corewise_decide::reading::CpuReading;
 
     #[test]
     fn on_a_full_machine_the_idlest_cpu_counts_as_idle() {

@@ -1,9 +1,9 @@
 //! One connection, and one program, as the manager holds them.
 
 use crate::members::Members;
-use crate::tree::TreeClock;
 use corewise_abi::message::{LocalRule, ToManager, ToProgram};
 use corewise_decide::status::ProgramId;
+use corewise_machine::program::TreeClock;
 use corewise_wire::{Channel, ClaimWriter, Error, Peer, ProgressReader};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

@@ -40,7 +40,6 @@ mod service;
 mod settings;
 mod status;
 mod sys;
-mod tree;
 mod waiter;
 mod world;
 

@@ -5,7 +5,7 @@
 //! only processes of its own user count, none that speaks for itself here, and none twice.
 
 use crate::admit;
-use crate::tree::{Moment, TreeClock};
+use corewise_machine::program::{Moment, TreeClock};
 use std::collections::BTreeMap;
 
 /// Processes of one manager that are followed. Of more, the first ones.

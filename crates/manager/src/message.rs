@@ -4,7 +4,6 @@ use crate::admit::{self, admit, is_served};
 use crate::connection::{Connection, Follows, Managed};
 use crate::listen::Accepted;
 use crate::members::Members;
-use crate::tree::TreeClock;
 use crate::waiter::now_ns;
 use crate::world::{LinuxWorld, of_connection, of_process};
 use corewise_abi::VERSION;
@@ -15,6 +14,7 @@ use corewise_decide::gang::{MOST_WEIGHT, USUAL_WEIGHT};
 use corewise_decide::global::GlobalManager;
 use corewise_decide::status::ProgramId;
 use corewise_decide::world::Input;
+use corewise_machine::program::TreeClock;
 use corewise_wire::{ClaimWriter, Error as WireError, ProgressReader};
 use std::os::fd::AsFd;
 

@@ -1,9 +1,9 @@
 //! Reading machine and programs.
 
-use crate::tree::Moment;
 use crate::world::LinuxWorld;
 use corewise_decide::reading::MachineReading;
 use corewise_decide::world::{ProgramUse, Readings};
+use corewise_machine::program::Moment;
 use corewise_machine::program::process_cpu_ns;
 use std::collections::BTreeSet;
 

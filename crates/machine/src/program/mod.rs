@@ -13,7 +13,7 @@
 //!
 //! Time on a CPU is up to one tick (1 to 10 ms) late for a thread that runs at this moment.
 //!
-//! The parts: `tree` finds processes, `table` keeps the threads and what the ended ones had
+//! The parts: `tree` finds processes, `tree_clock` only sums their time, `table` keeps the threads and what the ended ones had
 //! used, `kernel` and `bpf/` ask the kernel for exact lock time, `sampled_lock` estimates it
 //! where that is not allowed, `spin`, `perf` and `code` find time that is spent waiting on a
 //! CPU, `regions` counts parallel regions.
@@ -32,6 +32,7 @@ mod sys;
 mod table;
 mod thread;
 mod tree;
+mod tree_clock;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -50,6 +51,7 @@ pub use sys::process_cpu_ns;
 use table::Table;
 use thread::Fate;
 use tree::Tree;
+pub use tree_clock::{Moment, TreeClock};
 
 /// How time blocked on futexes is to be obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

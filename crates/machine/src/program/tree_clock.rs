@@ -5,9 +5,12 @@
 //! for are in their parent's `cutime` and `cstime`, the living ones have clocks of their own. Processes
 //! whose parent has ended before them are lost from sight.
 
-use corewise_machine::program::process_cpu_ns;
+use super::sys::{process_cpu_ns, ticks_per_second};
+use procfs_core::FromRead as _;
+use procfs_core::process::Stat;
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 
 /// The tree is listed at most this often, in nanoseconds; between, the known processes' clocks are read.
 const LISTED_EVERY_NS: u64 = 50_000_000;
@@ -24,19 +27,19 @@ const MOST_THREADS: usize = 1024;
 
 /// A moment at which trees are read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment<'a> {
+pub struct Moment<'a> {
     /// Processes that speak for themselves.
-    pub(crate) apart: &'a BTreeSet<i32>,
+    pub apart: &'a BTreeSet<i32>,
     /// Now, monotonic, in nanoseconds.
-    pub(crate) now_ns: u64,
+    pub now_ns: u64,
     /// How many processes and threads the machine has started, as counted shortly before: while it has started
     /// none, no tree has grown. `None` if nobody counts.
-    pub(crate) started: Option<u64>,
+    pub started: Option<u64>,
 }
 
 /// The CPU time of a process and all below it; it never goes back.
 #[derive(Debug, Default)]
-pub(crate) struct TreeClock {
+pub struct TreeClock {
     known: Vec<i32>,
     /// Those that were left out of it, as they speak for themselves.
     left_out: Vec<i32>,
@@ -53,7 +56,7 @@ impl TreeClock {
     /// apart and what is below them. `None` if it is gone. Costs half a microsecond for each process, and
     /// a listing where the tree can have changed, up to 20 times a second: 10 µs for each process and
     /// thread.
-    pub(crate) fn read(&mut self, root: i32, moment: Moment<'_>) -> Option<u64> {
+    pub fn read(&mut self, root: i32, moment: Moment<'_>) -> Option<u64> {
         process_cpu_ns(root)?;
         if self.known.is_empty() || self.can_have_changed(moment) {
             self.listed_ns = moment.now_ns;
@@ -93,8 +96,8 @@ impl TreeClock {
         let mut at = 0;
         while let Some(pid) = self.known.get(at).copied() {
             at += 1;
-            let waited_for = fs::read_to_string(format!("/proc/{pid}/stat"));
-            self.waited_for_ns += waited_for.ok().and_then(|s| waited_for_ns(&s)).unwrap_or(0);
+            let stat = fs::File::open(format!("/proc/{pid}/stat"));
+            self.waited_for_ns += stat.ok().and_then(waited_for_ns).unwrap_or(0);
             let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
                 continue;
             };
@@ -118,13 +121,10 @@ impl TreeClock {
 }
 
 /// `cutime` and `cstime` of a `stat` file.
-fn waited_for_ns(stat: &str) -> Option<u64> {
-    // The name, in parentheses, may contain anything; the state comes next, as the third field.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split_ascii_whitespace().skip(16 - 3);
-    let ticks: u64 = fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?;
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    ticks.checked_mul(1_000_000_000 / per_second)
+fn waited_for_ns(stat: impl Read) -> Option<u64> {
+    let stat = Stat::from_read(stat).ok()?;
+    let ticks = u64::try_from(stat.cutime.checked_add(stat.cstime)?).ok()?;
+    ticks.checked_mul(1_000_000_000 / ticks_per_second())
 }
 
 #[cfg(test)]
@@ -143,10 +143,11 @@ mod tests {
 
     #[test]
     fn time_of_those_waited_for_is_found_behind_any_name() {
-        let stat = "7 (a) 1 (b) S 1 7 7 0 -1 0 1 2 3 4 11 12 13 14 20 0 1 0 99\n";
-        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        assert_eq!(waited_for_ns(stat), Some(27 * tick));
-        assert_eq!(waited_for_ns("7 (a"), None);
+        let stat = "7 (a) 1 (b) S 1 7 7 0 -1 0 1 2 3 4 11 12 13 14 20 0 1 0 99 4096 7 \
+                    18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1\n";
+        let tick = 1_000_000_000 / ticks_per_second();
+        assert_eq!(waited_for_ns(stat.as_bytes()), Some(27 * tick));
+        assert_eq!(waited_for_ns("7 (a".as_bytes()), None);
     }
 
     #[test]
