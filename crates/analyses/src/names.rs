@@ -145,8 +145,12 @@ fn debugging_file(file: &ElfFile64<'_>) -> Option<PathBuf> {
     )))
 }
 
-/// A C++ name as one writes it; other names as they are.
+/// A name of C++ or Rust as one writes it; other names as they are.
 pub fn demangled(name: &str) -> String {
+    // Rust's older names are C++ names with a hash at their end.
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
     if !name.starts_with("_Z") {
         return name.to_owned();
     }
@@ -186,6 +190,15 @@ mod tests {
         assert_eq!(demangled("_ZN3one3twoEi.part.0"), "one::two(int).part.0");
         assert_eq!(demangled("main"), "main");
         assert_eq!(demangled("_Zebra"), "_Zebra");
+    }
+
+    #[test]
+    fn names_of_rust_are_demangled_without_their_hashes() {
+        let old = "_ZN4core3ptr4copy17h0123456789abcdefE";
+        assert_eq!(demangled(old), "core::ptr::copy");
+        let new = "_RNvMs0_NtCsjrHSEGnQ3l9_3std6threadNtB5_6Thread3new";
+        assert_eq!(demangled(new), "<std::thread::Thread>::new");
+        assert_eq!(demangled("_Rest"), "_Rest");
     }
 
     #[test]
