@@ -11,6 +11,8 @@
 //!   domains SMT, last-level cache, NUMA node and machine (`sched_balance_rq`);
 //! - affinity, the freezer, and pressure (`kernel/sched/psi.c`).
 //!
+//! A machine may have OpenSolaris' dispatcher instead, for figures that come from one (`solaris`).
+//!
 //! On top of it: what switches, migrations and wake-ups cost, SMT, memory bandwidth and remote memory,
 //! temperature and what the hardware does about it, power, and prefetchers.
 //!
@@ -34,6 +36,7 @@ mod queueing;
 mod quota;
 mod readings;
 mod run;
+mod solaris;
 mod switch;
 mod thread;
 

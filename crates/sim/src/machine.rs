@@ -13,7 +13,7 @@ mod tests;
 
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::status::{CpuPlace, Machine};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use costs::Costs;
 pub use error::Error;
@@ -21,6 +21,21 @@ pub use heat::HeatModel;
 
 /// Machines with more CPUs than this are refused.
 pub const MAX_CPUS: u32 = 4096;
+
+/// How an operating system deals CPUs out to threads. In machine files `"linux"` (the default), or
+/// `{ solaris = { quantum_ns = 100_000_000 } }`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Scheduler {
+    /// Linux 6.18: fair queues, and balancing between them.
+    #[default]
+    Linux,
+    /// OpenSolaris 2009.06, time-sharing class: a thread has its CPU for a quantum, then the next one has it.
+    Solaris {
+        /// The quantum, in nanoseconds: 1,000,000 to 1,000,000,000.
+        quantum_ns: u64,
+    },
+}
 
 /// A NUMA node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -51,6 +66,8 @@ pub struct SimMachine {
     pub l2_bytes: u64,
     /// Size of an L3 cache, in bytes; 0: there is none.
     pub l3_bytes: u64,
+    /// How its operating system deals CPUs out to threads.
+    pub scheduler: Scheduler,
     /// Its power and temperature, if they are modelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat: Option<HeatModel>,
@@ -95,6 +112,7 @@ impl SimMachine {
             }],
             l2_bytes: 1 << 20,
             l3_bytes: 32 << 20,
+            scheduler: Scheduler::Linux,
             heat: None,
         }
     }

@@ -17,6 +17,8 @@ mod fair;
 mod groups;
 #[path = "kernel/machine.rs"]
 mod machine;
+#[path = "kernel/solaris.rs"]
+mod solaris;
 #[path = "kernel/support.rs"]
 mod support;
 #[path = "kernel/waiting.rs"]

@@ -44,6 +44,7 @@ impl Kernel {
             runnable: Average::of(1.0, self.now_ns),
             at: 0,
             last_ran_ns: 0,
+            used_quantum: false,
             flips: 0,
             flips_since_ns: self.now_ns,
             last_wakee: None,
@@ -329,6 +330,7 @@ impl Kernel {
             self.may_preempt(number);
             return;
         }
+        self.threads[number].used_quantum = false;
         let cpu = self.place_awake(number, by);
         if cpu != self.threads[number].cpu {
             self.take_load_along(number);

@@ -54,7 +54,7 @@ impl Kernel {
         let domain = &self.domains.all[number];
         // With one thread a CPU or fewer, threads may still crowd in one core or cache.
         let crowded = domain.has_children && domain.idle > 0 && domain.running > 1;
-        let worth = domain.overloaded > 0 || crowded;
+        let worth = (domain.overloaded > 0 || crowded) && self.quantum_ns().is_none();
         let planned = self.agenda.slot(domain.slot);
         if !worth {
             if planned.is_some() {

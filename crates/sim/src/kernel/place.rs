@@ -23,6 +23,9 @@ impl Kernel {
         if t.allowed_count == 1 {
             return t.allowed.iter().next().unwrap_or(previous);
         }
+        if self.quantum_ns().is_some() {
+            return self.place_by_turns(thread);
+        }
         let waker_cpu = by.map(|by| self.threads[by].cpu);
         let wide = by.is_some_and(|by| self.wakes_many(by, thread));
         let t = &self.threads[thread];
@@ -226,6 +229,14 @@ impl Kernel {
         let (new, old) = (&self.threads[thread], &self.threads[current as usize]);
         if new.state != ThreadState::Waiting || old.state != ThreadState::Running {
             self.touch(cpu);
+            return;
+        }
+        if self.quantum_ns().is_some() {
+            if old.used_quantum && !new.used_quantum {
+                self.reschedule(cpu);
+            } else {
+                self.touch(cpu);
+            }
             return;
         }
         let (group, old_group) = (new.group, old.group);

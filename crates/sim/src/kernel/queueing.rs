@@ -81,8 +81,9 @@ impl Kernel {
             self.unlist(thread);
         }
         let running = self.own_running(group, cpu).map(|(_, e)| e);
+        let fair = self.quantum_ns().is_none();
         let queue = self.own_queue_mut(group, cpu);
-        if sleeps && blocks && queue.delays(key, &mut entity, running.as_ref()) {
+        if sleeps && blocks && fair && queue.delays(key, &mut entity, running.as_ref()) {
             self.threads[thread].entity = entity;
         } else {
             self.take_out_thread(thread, sleeps);
@@ -245,10 +246,11 @@ impl Kernel {
     /// while if it has a debt.
     fn last_has_left(&mut self, group: usize, cpu: usize) {
         let running = self.outer_running(cpu).map(|(_, e)| e);
+        let fair = self.quantum_ns().is_none();
         let entity = &mut self.groups[group].cpus[cpu].entity;
         let key = group as u32 | GROUP;
         let queue = &mut self.cpus[cpu].queue;
-        if !queue.delays(key, entity, running.as_ref()) {
+        if !fair || !queue.delays(key, entity, running.as_ref()) {
             self.take_out_group(group, cpu, true);
         }
     }

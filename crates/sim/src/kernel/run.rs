@@ -5,6 +5,7 @@ use super::bits::Bits;
 use super::queue::{FairQueue, real_ns};
 use super::thread::{Job, Thread, ThreadState};
 use super::{Doing, Kernel, ThreadId};
+use crate::machine::Scheduler;
 
 /// While everybody on a CPU waits in a loop that yields, they take turns this seldom: nobody can tell,
 /// and the true rate, a turn each microsecond, would have the simulation do nothing else.
@@ -34,6 +35,9 @@ pub(super) struct Cpu {
     /// Of `tasks`, those that wait in a loop that yields.
     pub(super) yielders: u32,
     pub(super) yield_at_ns: Option<u64>,
+    /// Under Solaris' dispatcher: when the quantum of the one on it ends, and whether it has ended.
+    pub(super) quantum_ends_ns: u64,
+    pub(super) quantum_over: bool,
     /// Weight in its queue.
     pub(super) load: Average,
     /// Another is to be picked.
@@ -67,6 +71,8 @@ impl Default for Cpu {
             cursor: 0,
             yielders: 0,
             yield_at_ns: None,
+            quantum_ends_ns: 0,
+            quantum_over: false,
             load: Average::default(),
             resched: false,
             pending: false,
@@ -123,7 +129,8 @@ impl Kernel {
             let outer_over = outer_over || inner.entity.vruntime >= inner.entity.protected;
             (over && inner.queue.waiting() > 0) || (outer_over && c.queue.waiting() > 0) || spent
         };
-        let (resched, group) = (seen && resched && !c.resched, thread.group);
+        let fair = matches!(self.machine.scheduler, Scheduler::Linux);
+        let (resched, group) = (seen && resched && fair && !c.resched, thread.group);
         if group != 0 && self.groups[group].quota.is_some() {
             self.start_period(group);
         }
@@ -159,6 +166,7 @@ impl Kernel {
         if yield_due {
             self.give_way(cpu);
         }
+        self.quantum_may_be_over(cpu);
         self.touch(cpu);
     }
 
@@ -172,6 +180,7 @@ impl Kernel {
         if self.cpus[cpu].count <= 1 {
             return;
         }
+        self.cpus[cpu].quantum_over = true;
         let thread = &mut self.threads[current as usize];
         let queue = match thread.group {
             0 => &self.cpus[cpu].queue,
@@ -205,7 +214,11 @@ impl Kernel {
         let done_at = done_in.filter(|d| *d > 0).map(|d| now.saturating_add(d));
         let yield_at = self.next_yield_ns(cpu, current);
         self.cpus[cpu].yield_at_ns = yield_at;
-        let tick_at = self.slice_ends_in_ns(cpu, current).map(|after| {
+        let slice = match self.quantum_ns() {
+            None => self.slice_ends_in_ns(cpu, current),
+            Some(_) => Some(self.cpus[cpu].quantum_ends_ns.saturating_sub(now)),
+        };
+        let tick_at = slice.map(|after| {
             let at = now.saturating_add(after);
             at.div_ceil(tick).max(now / tick + 1).saturating_mul(tick)
         });

@@ -14,16 +14,28 @@ impl Kernel {
         self.settle(cpu, true);
         self.throttle_if_spent(cpu);
         self.cpus[cpu].resched = false;
-        let mut next = self.pick(cpu);
-        if next.is_none() && self.pull_newly_idle(cpu) {
-            next = self.pick(cpu);
-        }
+        let (next, behind) = match self.quantum_ns() {
+            Some(_) => self.next_by_turns(cpu),
+            None => (self.next_by_fairness(cpu), None),
+        };
         self.cpus[cpu].resched = false;
         if let Some(next) = next {
             self.put_in_front(cpu, next);
         }
         self.switch_to(cpu, next);
         self.touch(cpu);
+        if let Some(thread) = behind {
+            self.put_behind(thread);
+        }
+    }
+
+    /// The one that the fair queue picks, or one that is pulled from another CPU.
+    fn next_by_fairness(&mut self, cpu: usize) -> Option<u32> {
+        let next = self.pick(cpu);
+        match next {
+            None if self.pull_newly_idle(cpu) => self.pick(cpu),
+            _ => next,
+        }
     }
 
     /// The entity with that key in the CPU's outer queue.
@@ -144,6 +156,7 @@ impl Kernel {
         }
         self.cpus[cpu].current = next;
         self.cpus[cpu].yield_at_ns = None;
+        self.cpus[cpu].quantum_ends_ns = self.now_ns + self.quantum_ns().unwrap_or(0);
         if let Some(next) = next {
             self.comes_on(cpu, next);
         }

@@ -64,6 +64,8 @@ pub(super) struct Thread {
     /// Position in its CPU's list of runnable threads.
     pub(super) at: usize,
     pub(super) last_ran_ns: u64,
+    /// It has used up a quantum since it last slept, under Solaris' dispatcher.
+    pub(super) used_quantum: bool,
     /// How often it has woken another one than before, of late (`wakee_flips`).
     pub(super) flips: u32,
     pub(super) flips_since_ns: u64,

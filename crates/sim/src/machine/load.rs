@@ -1,6 +1,6 @@
 //! Reading a machine file.
 
-use super::{Costs, Error, HeatModel, MAX_CPUS, Node, SimMachine};
+use super::{Costs, Error, HeatModel, MAX_CPUS, Node, Scheduler, SimMachine};
 use corewise_decide::status::CpuPlace;
 use corewise_machine::Topology;
 use corewise_machine::topology::Kind;
@@ -24,6 +24,8 @@ struct File {
     #[serde(default)]
     nodes: Vec<Memory>,
     heat: Option<HeatModel>,
+    #[serde(default)]
+    scheduler: Scheduler,
     l2_bytes: Option<u64>,
     l3_bytes: Option<u64>,
 }
@@ -51,7 +53,7 @@ impl SimMachine {
     /// One from a machine file's text. `xml` gives the text of an XML file that it names.
     ///
     /// The file: `name`; `topology = { synthetic = "package:4 …" }` or `{ xml = "FILE" }`; and optionally
-    /// `smt`, `l2_bytes` and `l3_bytes` (where hwloc does not say them), `[costs]` (see [`Costs`]),
+    /// `scheduler` (see [`super::Scheduler`]), `smt`, `l2_bytes` and `l3_bytes` (where hwloc does not say them), `[costs]` (see [`Costs`]),
     /// `[heat]` (see [`HeatModel`]), `[node]` for all NUMA nodes or `[[nodes]]` for each: `bandwidth_bytes_per_s`, `remote_factor`.
     ///
     /// # Errors
@@ -124,6 +126,12 @@ impl File {
         if let Some((key, why)) = self.heat.as_ref().and_then(HeatModel::wrong) {
             return Err(lines.refuse(&["heat", key], why));
         }
+        if let Scheduler::Solaris { quantum_ns } = self.scheduler
+            && !(1_000_000..=1_000_000_000).contains(&quantum_ns)
+        {
+            let why = format!("{quantum_ns} is not between 1000000 and 1000000000");
+            return Err(lines.refuse(&["scheduler", "solaris", "quantum_ns"], why));
+        }
         let size = |kind| topology.objects(kind).first().and_then(|o| o.size_bytes);
         let has_l3 = topology.count(Kind::L3) > 0 || self.l3_bytes.is_some_and(|bytes| bytes > 0);
         let l3 = self.l3_bytes.or(size(Kind::L3));
@@ -136,6 +144,7 @@ impl File {
             nodes: memories,
             l2_bytes: self.l2_bytes.or(size(Kind::L2)).unwrap_or(1 << 20),
             heat: self.heat,
+            scheduler: self.scheduler,
             l3_bytes: if has_l3 { l3.unwrap_or(16 << 20) } else { 0 },
         })
     }

@@ -1,7 +1,7 @@
 //! From a description to what is executed, with every check on the way.
 
 use super::error::Fault;
-use super::plan::{MOST_THREADS, Op, Plan};
+use super::plan::{LockPlan, MOST_THREADS, Op, Plan};
 use super::spec::{Memory, Phase, ProgramSpec};
 use super::wait::{Repeat, WaitPolicy};
 use crate::kernel::{Demand, Why};
@@ -68,7 +68,7 @@ struct Compiler {
     loops: usize,
     phases: usize,
     demands: Vec<Demand>,
-    locks: Vec<(String, WaitPolicy)>,
+    locks: Vec<LockPlan>,
     lock_numbers: BTreeMap<String, usize>,
     /// Locks that something takes.
     used: Vec<bool>,
@@ -126,7 +126,8 @@ impl Plan {
         };
         for (name, lock) in &spec.locks {
             let number = compiler.lock(name, &lock.span())?;
-            compiler.locks[number].1 = lock.get_ref().wait;
+            compiler.locks[number].wait = lock.get_ref().wait;
+            compiler.locks[number].fifo = lock.get_ref().fifo;
             compiler.used[number] = false;
         }
         let memory = compiler.memory(&spec.memory, 0)?;
@@ -369,7 +370,11 @@ impl Compiler {
         }
         let number = self.locks.len();
         self.lock_numbers.insert(lock.to_owned(), number);
-        self.locks.push((lock.to_owned(), WaitPolicy::BLOCK));
+        self.locks.push(LockPlan {
+            name: lock.to_owned(),
+            wait: WaitPolicy::BLOCK,
+            fifo: false,
+        });
         self.used.push(true);
         Ok(number)
     }

@@ -3,6 +3,9 @@
 //! A lock is as one on a futex: whoever gives it back lets one that waits try again, and the lock is free
 //! until then, so that another one who comes may have it first (barging). Of those who spin, one that has
 //! a CPU sees that it is free; only where none does, the one that has waited longest is let go.
+//!
+//! A *fifo* lock is a ticket lock: it goes to the one that has waited longest, whether or not that one has a
+//! CPU, and nobody else can have it before.
 
 use super::task::{Context, Id, On, Tasks};
 use crate::kernel::ThreadState;
@@ -14,6 +17,8 @@ const LOOKED_AT: usize = 16;
 #[derive(Clone, Debug, Default)]
 struct Lock {
     holder: Option<Id>,
+    /// The holder was given it while it waited, and has yet to see that.
+    handed_over: bool,
     waiting: VecDeque<Id>,
 }
 
@@ -33,12 +38,13 @@ impl Locks {
     /// Whether the thread has the lock now; otherwise it waits, and tries again when it goes on.
     pub(super) fn take(&mut self, cx: &mut Context<'_>, id: Id, lock: usize) -> bool {
         let own = &mut self.0[lock];
-        if own.holder.is_none() {
+        let handed_over = own.holder == Some(id) && std::mem::take(&mut own.handed_over);
+        if own.holder.is_none() || handed_over {
             own.holder = Some(id);
             return true;
         }
         own.waiting.push_back(id);
-        cx.wait(id, cx.plan.locks[lock].1, On::Lock(lock));
+        cx.wait(id, cx.plan.locks[lock].wait, On::Lock(lock));
         if let Some(circle) = self.circle(cx.tasks, id) {
             cx.tasks.found_circle(circle);
         }
@@ -48,6 +54,14 @@ impl Locks {
     pub(super) fn give_back(&mut self, cx: &mut Context<'_>, id: Id, lock: usize) {
         let own = &mut self.0[lock];
         own.holder = None;
+        if cx.plan.locks[lock].fifo {
+            own.holder = own.waiting.pop_front();
+            own.handed_over = own.holder.is_some();
+            if let Some(next) = own.holder {
+                cx.release(next, Some(id));
+            }
+            return;
+        }
         let spins_on_cpu = |waiting: &Id| {
             let task = cx.tasks.get(*waiting);
             let state = || cx.kernel.thread(task.thread).state;

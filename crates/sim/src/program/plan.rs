@@ -15,14 +15,22 @@ pub(super) struct Plan {
     pub(super) most_team: u32,
     pub(super) wait: WaitPolicy,
     pub(super) demands: Vec<Demand>,
-    /// Names of locks, and how threads wait for them.
-    pub(super) locks: Vec<(String, WaitPolicy)>,
+    pub(super) locks: Vec<LockPlan>,
     pub(super) semaphores: Vec<String>,
     pub(super) ops: Vec<Op>,
     /// Loops' counters.
     pub(super) loops: usize,
     /// `None`: endless.
     pub(super) work_ns: Option<u64>,
+}
+
+/// A lock.
+#[derive(Clone, Debug)]
+pub(super) struct LockPlan {
+    pub(super) name: String,
+    pub(super) wait: WaitPolicy,
+    /// Threads have it in the order in which they came.
+    pub(super) fifo: bool,
 }
 
 /// An operation of a process's first thread.

@@ -74,6 +74,10 @@ pub struct Prefetch {
 pub struct LockSpec {
     /// How threads wait for it.
     pub wait: WaitPolicy,
+    /// Threads have it in the order in which they came, as of a ticket lock, whether or not the next one has a
+    /// CPU. Without: whoever sees first that it is free.
+    #[serde(default)]
+    pub fifo: bool,
 }
 
 /// A part of what a program does: exactly one of the things below, or phases within it; perhaps many

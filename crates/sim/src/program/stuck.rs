@@ -97,7 +97,7 @@ impl super::execution::Program {
             On::Lock(lock) => {
                 let holder = process.and_then(|process| process.locks.holder(lock));
                 held_by = holder.map(|holder| self.holder(holder));
-                format!("lock `{}`", self.plan.locks[lock].0)
+                format!("lock `{}`", self.plan.locks[lock].name)
             }
             On::Semaphore(semaphore) => {
                 format!("somebody to post `{}`", self.plan.semaphores[semaphore])

@@ -39,8 +39,10 @@ fn act() -> impl Strategy<Value = Act> {
 
 fn machines() -> impl Strategy<Value = SimMachine> {
     let more = "smt = 0.6\n[node]\nbandwidth_bytes_per_s = 5e9\nremote_factor = 1.5";
+    let solaris = "scheduler = { solaris = { quantum_ns = 20_000_000 } }";
     prop_oneof![
         (1..6_u32).prop_map(SimMachine::flat),
+        Just(synthetic("package:2 [numa] l3:1 core:2 pu:1", solaris)),
         Just(synthetic("package:2 [numa] l3:1 core:2 pu:2", more)),
         Just(synthetic("[numa] package:2 l2:2 core:2 pu:1", more)),
         Just(synthetic("package:2 [numa] l3:2 l2:1 core:1 pu:1", more)),

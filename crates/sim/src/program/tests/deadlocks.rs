@@ -143,3 +143,17 @@ fn a_frozen_program_on_an_idle_machine_is_said_to_have_no_cpu() {
     bench.programs.freeze(&mut bench.kernel, p, false);
     bench.finish(p);
 }
+
+#[test]
+fn a_thread_that_takes_a_lock_again_that_it_has_waits_for_itself_whoever_is_next() {
+    for fifo in [false, true] {
+        let mut bench = Bench::new(2);
+        let text = format!(
+            "name = \"a\"\nlocks = {{ l = {{ wait = \"block\", fifo = {fifo} }} }}\n[[phase]]\n[[phase.group]]\n\
+             name = \"g\"\nthreads = 2\nsteps = [{{ lock = \"l\" }}, {{ work_us = 5 }}, {{ unlock = \"l\" }}, \
+             {{ lock = \"l\" }}, {{ lock = \"l\" }}, {{ unlock = \"l\" }}, {{ unlock = \"l\" }}]"
+        );
+        bench.start(&text, 1);
+        assert_eq!(stuck(&mut bench).circle, 1, "{fifo}");
+    }
+}

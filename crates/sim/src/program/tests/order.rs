@@ -194,3 +194,37 @@ fn who_is_still_leaving_a_barrier_takes_part_in_a_region_that_did_not_wait_for_i
         assert_eq!(bench.state(p).progress, 20 * (1 + 1 + 5));
     }
 }
+
+#[test]
+fn a_fifo_lock_waits_for_the_thread_that_came_first_and_another_one_for_whoever_has_a_cpu() {
+    let text = |fifo| {
+        format!(
+            "name = \"a\"\nwait = \"spin\"\nlocks = {{ l = {{ wait = \"spin\", fifo = {fifo} }} }}\n[[phase]]\n\
+             region = {{ work_ms = 100, schedule = \"dynamic\", units = 1000, \
+             locks = [{{ name = \"l\", hold_us = 20 }}] }}"
+        )
+    };
+    // With a CPU for each thread it makes no difference to speak of; without, all wait in loops for the one
+    // that is next.
+    let [fifo, other] =
+        [true, false].map(|fifo| (alone(&text(fifo), 4, 4), alone(&text(fifo), 2, 4)));
+    assert!(fifo.0 < other.0 * 11 / 10, "{} {}", fifo.0, other.0);
+    assert!(fifo.1 > other.1 * 3, "{} {}", fifo.1, other.1);
+}
+
+#[test]
+fn threads_have_a_fifo_lock_in_turn() {
+    let mut bench = Bench::new(2);
+    let text = "name = \"a\"\nlocks = { l = { wait = \"spin\", fifo = true } }\n[[phase]]\n[[phase.group]]\n\
+                name = \"g\"\nthreads = 2\nrepeat = \"forever\"\n\
+                steps = [{ lock = \"l\" }, { work_us = 50 }, { unlock = \"l\" }]";
+    let p = bench.start(text, 1);
+    bench.run(SECOND, |_| false).unwrap();
+    let threads = bench.programs.threads(p);
+    let work = threads[1..].iter().map(|t| bench.kernel.thread(*t).work_ns);
+    let work: Vec<u64> = work.collect();
+    assert!(
+        work[0].abs_diff(work[1]) <= MS / 10 && work[0] > 400 * MS,
+        "{work:?}"
+    );
+}
