@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use corewise_decide::search::oversubscription::{Model, detect};
-use corewise_sim::machine::SimMachine;
+use corewise_sim::machine::{Scheduler, SimMachine};
 use corewise_sim::program::ProgramSpec;
 use corewise_sim::scenario::{Entry, Scenario};
 use corewise_sim::world::{Options, simulate};
@@ -19,6 +19,21 @@ const CPUS: u32 = 8;
 
 /// Threads of the other program in the paper.
 const OTHERS: u32 = 4;
+
+/// How the program's work is dealt out to its threads, and CPUs to all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Static,
+    Dynamic,
+    /// Dynamic, and all the work in one section: its threads are ready to run until the end, as Equation 1 assumes.
+    WithoutPause,
+    /// Dynamic, where CPUs are not Linux's to deal out: threads change CPUs when their quantum is over, so that all
+    /// get as much, as Equation 1 assumes.
+    ByTurns,
+}
+
+/// The quantum then.
+const QUANTUM_NS: u64 = 20_000_000;
 
 /// Parallel sections of the program, each of so much work, in milliseconds: of the order of the paper's products
 /// of matrices.
@@ -58,34 +73,42 @@ pub fn run(context: &Context) -> Result<Report> {
             "dynamic, alone",
             "beside 4",
             "part",
+            "without pause",
+            "by turns",
             "Eq. 1",
             "both",
         ],
     );
-    let curve = |schedule, others| -> Result<Vec<Ran>> {
+    let curve = |case, others| -> Result<Vec<Ran>> {
         (1..=most)
-            .map(|x| typical(schedule, others, x, seeds))
+            .map(|x| typical(case, others, x, seeds))
             .collect()
     };
     let all = [
-        ("static", 0),
-        ("static", OTHERS),
-        ("dynamic", 0),
-        ("dynamic", OTHERS),
+        (Case::Static, 0),
+        (Case::Static, OTHERS),
+        (Case::Dynamic, 0),
+        (Case::Dynamic, OTHERS),
+        (Case::WithoutPause, OTHERS),
+        (Case::ByTurns, OTHERS),
     ];
     let all = all.map(|(schedule, others)| curve(schedule, others));
-    let [alone, beside, dynamic_alone, dynamic] = all;
-    let (alone, beside, dynamic_alone, dynamic) = (alone?, beside?, dynamic_alone?, dynamic?);
+    let [alone, beside, dynamic_alone, dynamic, ready, by_turns] = all;
+    let (alone, beside, dynamic_alone) = (alone?, beside?, dynamic_alone?);
+    let (dynamic, ready, by_turns) = (dynamic?, ready?, by_turns?);
     let model = Model {
         cpus: CPUS,
         others: OTHERS,
     };
-    let mut off: f64 = 0.0;
+    let (mut off, mut off_ready, mut off_by_turns) = (0.0_f64, 0.0_f64, 0.0_f64);
     for (x, index) in (1..=most).zip(0..) {
         let ms = |of: &[Ran]| number(1000.0 * of[index].seconds);
         let (part, said) = (dynamic[index].part, model.part(x));
         if x + OTHERS > CPUS {
-            off = off.max((part / said - 1.0).abs());
+            let is_off = |part: f64| (part / said - 1.0).abs();
+            off = off.max(is_off(part));
+            off_ready = off_ready.max(is_off(ready[index].part));
+            off_by_turns = off_by_turns.max(is_off(by_turns[index].part));
         }
         table.row([
             x.to_string(),
@@ -94,6 +117,8 @@ pub fn run(context: &Context) -> Result<Report> {
             ms(&dynamic_alone),
             ms(&dynamic),
             format!("{part:.2}"),
+            format!("{:.2}", ready[index].part),
+            format!("{:.2}", by_turns[index].part),
             if x + OTHERS > CPUS {
                 format!("{said:.2}")
             } else {
@@ -123,7 +148,7 @@ pub fn run(context: &Context) -> Result<Report> {
     }
     let mut right = 0;
     for others in 0..CPUS - 1 {
-        let runs = (1..=CPUS + 1).map(|x| typical("static", others, x, seeds));
+        let runs = (1..=CPUS + 1).map(|x| typical(Case::Static, others, x, seeds));
         let runs = runs.collect::<Result<Vec<Ran>>>()?;
         let detected = detect(CPUS, &seconds(&runs));
         report.figure(
@@ -142,12 +167,22 @@ pub fn run(context: &Context) -> Result<Report> {
         7.0,
     ));
     report.figure("part_of_the_machine_off_eq_1", off);
+    report.figure("part_of_the_machine_without_pause_off_eq_1", off_ready);
     report.bars.push(Bar::at_most(
         "dynamic, beside four: the program's part of the machine off Eq. 1, as a part of it, at most (at most)",
         off,
         0.1,
     ));
-    report.note(format!("medians of {seeds} seeds; the others never stop"));
+    report.bars.push(Bar::at_most(
+        "the same where CPUs are dealt out to all threads by turns, and not by Linux (at most)",
+        off_by_turns,
+        0.1,
+    ));
+    report.note(format!(
+        "medians of {seeds} seeds; the others never stop; without pause: all work in one section; by turns: each thread has \
+         a CPU for {} ms, then goes to the next CPU with a shorter queue (OpenSolaris')",
+        QUANTUM_NS / 1_000_000,
+    ));
     Ok(report)
 }
 
@@ -155,8 +190,8 @@ fn seconds(of: &[Ran]) -> Vec<f64> {
     of.iter().map(|ran| ran.seconds).collect()
 }
 
-fn typical(schedule: &str, others: u32, threads: u32, seeds: u64) -> Result<Ran> {
-    let runs = (0..seeds).map(|seed| once(schedule, others, threads, seed));
+fn typical(case: Case, others: u32, threads: u32, seeds: u64) -> Result<Ran> {
+    let runs = (0..seeds).map(|seed| once(case, others, threads, seed));
     let runs = runs.collect::<Result<Vec<Ran>>>()?;
     let of = |field: fn(&Ran) -> f64| median(&runs.iter().map(field).collect::<Vec<_>>());
     Ok(Ran {
@@ -166,15 +201,18 @@ fn typical(schedule: &str, others: u32, threads: u32, seeds: u64) -> Result<Ran>
     })
 }
 
-fn once(schedule: &str, others: u32, threads: u32, seed: u64) -> Result<Ran> {
-    let units = if schedule == "dynamic" {
-        ", units = 2000"
-    } else {
-        ""
+fn once(case: Case, others: u32, threads: u32, seed: u64) -> Result<Ran> {
+    let sections = match case {
+        Case::WithoutPause => 1,
+        _ => SECTIONS,
+    };
+    let work_ms = WORK_MS * SECTIONS / sections;
+    let units = match case {
+        Case::Static => String::new(),
+        _ => format!(", schedule = \"dynamic\", units = {work_ms}"),
     };
     let a = format!(
-        "name = \"A\"\n[[phase]]\nrepeat = {SECTIONS}\n\
-         region = {{ work_ms = {WORK_MS}, schedule = \"{schedule}\"{units} }}\n",
+        "name = \"A\"\n[[phase]]\nrepeat = {sections}\nregion = {{ work_ms = {work_ms}{units} }}\n",
     );
     let b = format!(
         "name = \"B\"\n[[phase]]\n[[phase.group]]\nname = \"busy\"\nthreads = {}\nrepeat = \"forever\"\n\
@@ -186,10 +224,13 @@ fn once(schedule: &str, others: u32, threads: u32, seed: u64) -> Result<Ran> {
         entry.managed = None;
         Ok(entry)
     };
-    let mut scenario = Scenario::new(
-        format!("{schedule} {threads} + {others}"),
-        SimMachine::flat(CPUS),
-    );
+    let mut machine = SimMachine::flat(CPUS);
+    if case == Case::ByTurns {
+        machine.scheduler = Scheduler::Solaris {
+            quantum_ns: QUANTUM_NS,
+        };
+    }
+    let mut scenario = Scenario::new(format!("{case:?} {threads} + {others}"), machine);
     scenario.seed = seed;
     let mut program = entry("A", &a)?;
     program.threads = Some(threads);
@@ -206,7 +247,7 @@ fn once(schedule: &str, others: u32, threads: u32, seed: u64) -> Result<Ran> {
     let wall = a.wall_seconds;
     let beside = find("B").map_or(0.0, |b| b.run_seconds * wall / report.wall_seconds);
     Ok(Ran {
-        seconds: wall / f64::from(SECTIONS),
+        seconds: wall / f64::from(sections),
         part: a.run_seconds / (a.run_seconds + beside),
         both: (a.work_seconds + beside) / wall,
     })

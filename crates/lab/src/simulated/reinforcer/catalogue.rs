@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use corewise_decide::search::StopReason;
 use corewise_decide::setting::Convert;
-use corewise_sim::machine::SimMachine;
+use corewise_sim::machine::{Scheduler, SimMachine};
 use corewise_sim::program::ProgramSpec;
 use corewise_sim::scenario::{Entry, Scenario};
 use corewise_sim::world::{Options, simulate};
@@ -70,6 +70,7 @@ pub struct Found {
 #[serde(deny_unknown_fields)]
 struct File {
     machine: String,
+    scheduler: Scheduler,
     program: Vec<Entries>,
 }
 
@@ -103,6 +104,10 @@ impl Catalogue {
         let xml = |name: &str| std::fs::read_to_string(folder.join("machines").join(name));
         let machine = SimMachine::from_toml(&text(&path)?, xml)
             .with_context(|| format!("{} is wrong", path.display()))?;
+        let machine = SimMachine {
+            scheduler: file.scheduler,
+            ..machine
+        };
         let programs = file.program.into_iter().map(|entry| {
             let path = folder.join(format!("thread-reinforcer/{}.toml", entry.name));
             let spec = ProgramSpec::from_toml(&text(&path)?)
@@ -142,7 +147,7 @@ impl Paper {
         numbers
     }
 
-    /// How long it takes with `n`, in virtual seconds, alone on plain Linux.
+    /// How long it takes with `n`, in virtual seconds, alone, unmanaged.
     ///
     /// # Errors
     /// If it does not end.

@@ -111,10 +111,7 @@ pub fn run(context: &Context) -> Result<Report> {
     report.note("the threads with the best speed-up are the fewest that reach it to one decimal, as the paper prints it");
     report
         .note("what was fitted to what is in each model: experiments/thread-reinforcer/NAME.toml");
-    report.note(
-        "the machine runs Linux's scheduler, the paper's ran OpenSolaris: with more threads than cores, shares that were \
-         dealt out in advance fare as Linux lets them",
-    );
+    report.note("the machine has OpenSolaris' dispatcher, as the paper's had, with one quantum for all priorities (assumed)");
     Ok(report)
 }
 
