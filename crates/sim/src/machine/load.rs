@@ -53,8 +53,9 @@ impl SimMachine {
     /// One from a machine file's text. `xml` gives the text of an XML file that it names.
     ///
     /// The file: `name`; `topology = { synthetic = "package:4 …" }` or `{ xml = "FILE" }`; and optionally
-    /// `scheduler` (see [`super::Scheduler`]), `smt`, `l2_bytes` and `l3_bytes` (where hwloc does not say them), `[costs]` (see [`Costs`]),
-    /// `[heat]` (see [`HeatModel`]), `[node]` for all NUMA nodes or `[[nodes]]` for each: `bandwidth_bytes_per_s`, `remote_factor`.
+    /// `scheduler` (see [`Scheduler`]), `smt`, `l2_bytes` and `l3_bytes` (where hwloc does not say them), `[costs]`
+    /// (see [`Costs`]), `[heat]` (see [`HeatModel`]), `[node]` for all NUMA nodes or `[[nodes]]` for each:
+    /// `bandwidth_bytes_per_s`, `remote_factor`.
     ///
     /// # Errors
     /// [`Error`] with key, line and reason: no TOML, an unknown key, an XML that is not there, a topology
