@@ -7,12 +7,12 @@ use std::collections::HashMap;
 /// The shortest time that a program must have been let run for its threads to be judged, in nanoseconds; at first,
 /// when it should soon be known what it is, so long.
 const SHORTEST_NS: u64 = 100_000_000;
-const FIRST_NS: u64 = 30_000_000;
+const FIRST_NS: u64 = 15_000_000;
 
 /// Who tells of a gang's threads reads the program so often, in nanoseconds.
 pub const LOOK_OFTEN_NS: u64 = SHORTEST_NS;
 /// The same while nothing is known of it yet.
-pub const LOOK_AT_FIRST_NS: u64 = 10_000_000;
+pub const LOOK_AT_FIRST_NS: u64 = 5_000_000;
 
 /// A thread that uses this part of the time that it was not waiting for a CPU hardly sleeps.
 const HARDLY: f64 = 0.85;
@@ -139,7 +139,7 @@ mod tests {
     fn a_program_is_judged_after_it_has_run_for_long_enough() {
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0)]), None);
-        assert_eq!(awake.read(&at(20, &[(20, 0)]), None), None);
+        assert_eq!(awake.read(&at(10, &[(10, 0)]), None), None);
         assert_eq!(awake.threads(), None);
         awake.read(&at(50, &[(50, 0)]), None);
         assert_eq!(awake.threads(), Some(1));

@@ -2,8 +2,10 @@
 //!
 //! The policy says which CPUs and how many threads a gang has; the schedule only says when it runs. A gang
 //! is a set on the CPUs of its claim. Where that is all of a large machine, it is relocatable, with as many CPUs
-//! as it has threads, so that parts of the machine take their decisions alone. Nobody keeps it there: which CPUs
-//! its threads run on is left to Linux. But at no time may more threads run than there are CPUs.
+//! as it has threads, so that parts of the machine take their decisions alone. While it takes turns there its programs
+//! are granted those CPUs of their claims, else Linux would run its threads where another part's gang has its slice;
+//! and all of them again when it runs always. Elsewhere which CPUs its threads run on is left to Linux. But at no
+//! time may more threads run than there are CPUs.
 //!
 //! Who is a gang says so, or is found out: a program whose number of threads cannot be changed, at least two of
 //! which hardly ever sleep, and which spends much of its time in loops that wait. A gang whose threads are seen to
@@ -49,6 +51,9 @@ struct Member {
     set: SetId,
     demand: Demand,
     told: Option<Turn>,
+    /// It was granted these of its claim's CPUs: its set's place.
+    #[serde(default)]
+    placed: Option<CpuSet>,
 }
 
 /// All programs that are gangs.
@@ -141,8 +146,10 @@ impl Gangs {
         for set in &touched {
             self.describe(*set, status);
         }
+        let mut moved = touched.clone();
         for change in self.schedule.plan(status.time_ns) {
             touched.remove(&change.set);
+            moved.insert(change.set);
             self.tell(change.set, change.turn.as_ref(), &change.reason, outputs);
         }
         // Who has joined a set that has a turn already.
@@ -154,6 +161,9 @@ impl Gangs {
                 "its gang takes turns with others",
                 outputs,
             );
+        }
+        for set in moved {
+            self.place(set, status, outputs);
         }
         self.plan_reading(status, matches!(input, Input::Readings(_)));
     }
@@ -205,6 +215,7 @@ impl Gangs {
             set,
             demand: Demand::new(),
             told: None,
+            placed: None,
         };
         self.members.insert(program, member);
         set
@@ -258,12 +269,18 @@ impl Gangs {
         outputs: &mut Vec<Output>,
     ) -> Option<SetId> {
         let member = self.members.remove(&program)?;
-        if member.told.is_some() && status.programs.contains_key(&program) {
-            outputs.push(Output::Turn {
-                program,
-                turn: None,
-                reason: "it is a gang no longer".to_owned(),
-            });
+        if let Some(known) = status.programs.get(&program) {
+            let reason = "it is a gang no longer".to_owned();
+            if member.told.is_some() {
+                let reason = reason.clone();
+                let turn = None;
+                outputs.push(Output::Turn {
+                    program,
+                    turn,
+                    reason,
+                });
+            }
+            outputs.extend(member.whole_claim(program, known, reason));
         }
         if let Some(programs) = self.sets.get_mut(&member.set) {
             programs.remove(&program);
@@ -304,7 +321,8 @@ impl Gangs {
             };
             let program = status.programs.get(&read.program);
             let claim = program.and_then(|program| program.claim.as_ref());
-            let cpus = claim.iter().flat_map(|claim| claim.cpus.iter());
+            let cpus = member.placed.as_ref().or(claim.map(|claim| &claim.cpus));
+            let cpus = cpus.into_iter().flat_map(|cpus| cpus.iter());
             let seen = Seen {
                 time_ns,
                 run_ns: read.run_ns,
@@ -417,6 +435,8 @@ impl Gangs {
         }
     }
 }
+
+mod places;
 
 /// The names of the groups that a set of this name is within, the outermost first.
 fn groups_of(name: &str) -> impl Iterator<Item = &str> {

@@ -258,19 +258,23 @@ impl<'a> Keeping<'a> {
         }
     }
 
-    /// It runs; the next end of a window tries again: by other means, where there are any.
+    /// It runs: other means are tried at once, where there are any; else the next end of a window tries again.
     fn refused(&mut self, why: String) {
-        self.clockwork.refused(self.turn.as_ref(), now_ns());
         let second = match self.means.stops() {
             true => second_means_for(self.pid, &why, self.log).ok(),
             false => None,
         };
         let mut account = self.between.account();
         account.refused(why);
-        if let Some(second) = second {
-            account.means(second.name());
-            self.means = second;
-            self.between.comes_last.store(true, Ordering::Relaxed);
+        match second {
+            Some(second) => {
+                account.means(second.name());
+                self.means = second;
+                self.between.comes_last.store(true, Ordering::Relaxed);
+                // It is still to be stopped.
+                self.clockwork.gone(now_ns(), 0);
+            }
+            None => self.clockwork.refused(self.turn.as_ref(), now_ns()),
         }
     }
 
