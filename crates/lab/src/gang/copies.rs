@@ -75,7 +75,7 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
         Program {
             name: "spin-traced",
             about: "the same under strace, which stops for no call",
-            needs_its_threads: true,
+            needs_its_threads: false,
             counts: true,
             words: TRACED
                 .map(str::to_owned)

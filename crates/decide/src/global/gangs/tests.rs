@@ -1,12 +1,13 @@
 //! Programs that are gangs, among others and under policies.
 
+use super::reads::PERIOD_NS;
 use super::*;
 use crate::global::GlobalManager;
 use crate::policy::observe::Observe;
 use crate::policy::source::Source;
 use crate::reading::{CpuReading, MachineReading};
 use crate::status::{Machine, Placement, Wants};
-use crate::world::ProgramUse;
+use crate::world::{ProgramUse, Readings};
 
 const MS: u64 = 1_000_000;
 
