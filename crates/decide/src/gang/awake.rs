@@ -159,7 +159,7 @@ mod tests {
         };
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0), (0, 0)]), Some(&turn));
-        assert_eq!(awake.read(&at(20, &[(20, 0), (5, 0)]), Some(&turn)), None);
+        assert_eq!(awake.read(&at(10, &[(10, 0), (5, 0)]), Some(&turn)), None);
         awake.read(&at(100, &[(49, 0), (20, 0)]), Some(&turn));
         assert_eq!(awake.threads(), Some(1));
         // A new turn begins a new time.
