@@ -170,6 +170,12 @@ impl Schedule {
         self.sets.get(&set).map(|entry| entry.cpus.cpus())
     }
 
+    /// The place that was chosen for a relocatable set; `None`: it is not one, or not there.
+    pub fn place(&self, set: SetId) -> Option<CpuSet> {
+        let entry = self.sets.get(&set).filter(|entry| entry.count > 0)?;
+        Some(entry.cpus.cpus())
+    }
+
     /// When a set runs, as it was told last; `None`: always.
     pub fn turn(&self, set: SetId) -> Option<&Turn> {
         self.sets.get(&set)?.told.as_ref()

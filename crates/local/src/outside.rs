@@ -164,7 +164,7 @@ impl Outside {
         let mut program = program;
         program.wants = followers.wants().unwrap_or(program.wants);
         let wish = std::mem::take(&mut program.gang);
-        let turning = Arc::new(Turning::new(program.pid, wish));
+        let turning = Arc::new(Turning::new(program.pid, folder.undo(), wish));
         let beside = Beside {
             shared: Arc::clone(&shared),
             program,

@@ -9,7 +9,7 @@ use corewise_abi::message::{LocalRule, ToManager, ToProgram, features};
 use corewise_abi::turn::{Turn, Window};
 use corewise_launch::{Command as Program, RunOptions};
 use corewise_local::outside::{self, Coscheduling, Gang, Outside};
-use corewise_machine::control::turns::means_for;
+use corewise_machine::control::turns::Seizing;
 use corewise_machine::program::process_cpu_ns;
 use corewise_wire::{Channel, ClaimWriter, Folder, ProgressReader};
 use rustix::net::SocketFlags;
@@ -253,7 +253,7 @@ fn scene() -> Option<Scene> {
 
 fn may_stop() -> bool {
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
-    let means = means_for(i32::try_from(sleeper.id()).unwrap());
+    let means = Seizing::of(i32::try_from(sleeper.id()).unwrap());
     let _ = sleeper.kill();
     let _ = sleeper.wait();
     if let Err(refused) = &means {

@@ -92,6 +92,10 @@ fn in_a_group(log: &UndoLog, program: Process, random: &mut Random) {
     };
     group.move_in().unwrap();
     group.set_weight(1 + random.below(1000) as u32).unwrap();
+    for idle in [true, false] {
+        // As turns do it; not before Linux 5.15.
+        let _ = group.set_idle(idle);
+    }
     if random.below(2) == 0 {
         let ok = corewise_machine::control::FreezeOk {
             kept_by: "the test",

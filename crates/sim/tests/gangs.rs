@@ -94,6 +94,30 @@ fn a_gang_says_so_when_it_joins_and_runs_always_once_it_is_alone() {
 }
 
 #[test]
+fn on_a_large_machine_gangs_are_kept_at_their_places_while_they_take_turns() {
+    let text = spinners("flat:80", "observe", 4, 40, "gang = true", "").replace("1000", "500");
+    let (_, entries) = seconds(&text);
+    let outputs = entries.iter().flat_map(|entry| &entry.outputs);
+    let grants = outputs.filter_map(|output| match output {
+        Output::Grant { program, cpus, .. } => Some((*program, cpus.to_string())),
+        _ => None,
+    });
+    let mut granted: std::collections::BTreeMap<_, Vec<String>> = Default::default();
+    for (program, cpus) in grants {
+        granted.entry(program).or_default().push(cpus);
+    }
+    let count = |place: &str| {
+        let at = granted
+            .values()
+            .filter(|all| all.iter().any(|cpus| cpus == place));
+        at.count()
+    };
+    assert_eq!((count("0-39"), count("40-79")), (2, 2));
+    // Whoever ends last has no turns, and may run anywhere.
+    assert!(granted.values().any(|all| all.last().unwrap() == "0-79"));
+}
+
+#[test]
 fn the_same_seed_gives_the_same_turns() {
     let text = spinners("flat:4", "balanced", 3, 4, "gang = true", "threads = 3");
     assert_eq!(seconds(&text), seconds(&text));

@@ -7,12 +7,12 @@ use std::collections::HashMap;
 /// The shortest time that a program must have been let run for its threads to be judged, in nanoseconds; at first,
 /// when it should soon be known what it is, so long.
 const SHORTEST_NS: u64 = 100_000_000;
-const FIRST_NS: u64 = 30_000_000;
+const FIRST_NS: u64 = 15_000_000;
 
 /// Who tells of a gang's threads reads the program so often, in nanoseconds.
 pub const LOOK_OFTEN_NS: u64 = SHORTEST_NS;
 /// The same while nothing is known of it yet.
-pub const LOOK_AT_FIRST_NS: u64 = 10_000_000;
+pub const LOOK_AT_FIRST_NS: u64 = 5_000_000;
 
 /// A thread that uses this part of the time that it was not waiting for a CPU hardly sleeps.
 const HARDLY: f64 = 0.85;
@@ -27,6 +27,7 @@ pub struct Awake {
     /// What was seen last, and what is believed.
     seen: Option<u32>,
     known: Option<u32>,
+    which: Vec<i32>,
 }
 
 impl Awake {
@@ -34,6 +35,11 @@ impl Awake {
     /// believed when it was seen twice in a row.
     pub fn threads(&self) -> Option<u32> {
         self.known
+    }
+
+    /// Those threads, by number, ascending.
+    pub fn which(&self) -> &[i32] {
+        &self.which
     }
 
     /// Takes a reading in: `turn` is what the program had since the one before. If it has run for long enough since
@@ -55,7 +61,7 @@ impl Awake {
         if ran_ns < shortest_ns {
             return None;
         }
-        let (mut awake, mut run_ns, mut wait_ns) = (0, 0, 0);
+        let (mut which, mut run_ns, mut wait_ns) = (Vec::new(), 0, 0);
         for thread in &reading.threads {
             // Of one that is new it is not known since when it has been there.
             let Some((run_before, wait_before)) = self.threads.get(&thread.tid) else {
@@ -64,14 +70,19 @@ impl Awake {
             let run = thread.run_ns.saturating_sub(*run_before);
             let wait = thread.cpu_wait_ns.saturating_sub(*wait_before);
             let could_run = ran_ns.saturating_sub(wait) as f64;
-            awake += u32::from(run + wait > 0 && run as f64 >= HARDLY * could_run);
+            if run + wait > 0 && run as f64 >= HARDLY * could_run {
+                which.push(thread.tid);
+            }
             run_ns += run;
             wait_ns += wait;
         }
+        let awake = u32::try_from(which.len()).unwrap_or(u32::MAX);
         let two = |count: u32| count >= 2;
         let believed = self.seen.is_none_or(|seen| two(seen) == two(awake));
         if believed {
             self.known = Some(awake);
+            which.sort_unstable();
+            self.which = which;
         }
         self.seen = Some(awake);
         self.begin(reading, turn);
@@ -120,6 +131,7 @@ mod tests {
         // One runs, one waits for a CPU half of the time, one sleeps half of it.
         let waited = awake.read(&at(100, &[(99, 1), (50, 50), (50, 0)]), None);
         assert_eq!(awake.threads(), Some(2));
+        assert_eq!(awake.which(), [1, 2]);
         assert!((waited.unwrap() - 51.0 / 250.0).abs() < 1e-9);
     }
 
@@ -127,7 +139,7 @@ mod tests {
     fn a_program_is_judged_after_it_has_run_for_long_enough() {
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0)]), None);
-        assert_eq!(awake.read(&at(20, &[(20, 0)]), None), None);
+        assert_eq!(awake.read(&at(10, &[(10, 0)]), None), None);
         assert_eq!(awake.threads(), None);
         awake.read(&at(50, &[(50, 0)]), None);
         assert_eq!(awake.threads(), Some(1));
@@ -147,7 +159,7 @@ mod tests {
         };
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0), (0, 0)]), Some(&turn));
-        assert_eq!(awake.read(&at(20, &[(20, 0), (5, 0)]), Some(&turn)), None);
+        assert_eq!(awake.read(&at(10, &[(10, 0), (5, 0)]), Some(&turn)), None);
         awake.read(&at(100, &[(49, 0), (20, 0)]), Some(&turn));
         assert_eq!(awake.threads(), Some(1));
         // A new turn begins a new time.

@@ -85,6 +85,14 @@ impl Nested {
         self.told.get(&set)
     }
 
+    /// The place that was chosen for a relocatable set, within its groups' or of its own; `None`: it is not one, or not
+    /// there.
+    pub fn place(&self, set: SetId) -> Option<CpuSet> {
+        let mut inside = self.groups.values().map(|group| &group.inside);
+        let top = self.top.place(set);
+        top.or_else(|| inside.find_map(|inside| inside.place(set)))
+    }
+
     /// Adds a set, or says that it has changed, within these groups, the outermost first. Groups are there as
     /// long as a set is within them.
     pub fn set(&mut self, set: Set, groups: &[SetId]) {

@@ -2,8 +2,10 @@
 //!
 //! The policy says which CPUs and how many threads a gang has; the schedule only says when it runs. A gang
 //! is a set on the CPUs of its claim. Where that is all of a large machine, it is relocatable, with as many CPUs
-//! as it has threads, so that parts of the machine take their decisions alone. Nobody keeps it there: which CPUs
-//! its threads run on is left to Linux. But at no time may more threads run than there are CPUs.
+//! as it has threads, so that parts of the machine take their decisions alone. While it takes turns there its programs
+//! are granted those CPUs of their claims, else Linux would run its threads where another part's gang has its slice;
+//! and all of them again when it runs always. Elsewhere which CPUs its threads run on is left to Linux. But at no
+//! time may more threads run than there are CPUs.
 //!
 //! Who is a gang says so, or is found out: a program whose number of threads cannot be changed, at least two of
 //! which hardly ever sleep, and which spends much of its time in loops that wait. A gang whose threads are seen to
@@ -13,18 +15,13 @@
 //! A name with slashes says that a gang is within another: `job/stage` takes its turns within those of `job`.
 
 use crate::cpus::CpuSet;
-use crate::gang::{Demand, HARDLY_SPINS, Nested, Seen, Set, SetId, USUAL_WEIGHT, Where};
+use crate::gang::{Demand, HARDLY_SPINS, Nested, Set, SetId, USUAL_WEIGHT, Where};
 use crate::global::GlobalManager;
 use crate::status::{Gang, Program, ProgramId, Status, Waits};
-use crate::world::{Input, Output, Readings};
+use crate::world::{Input, Output};
 use corewise_abi::turn::Turn;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// How often gangs are read that take turns, and gangs that run always, but would not if they used all of
-/// their threads.
-const PERIOD_NS: u64 = 100_000_000;
-const LONG_PERIOD_NS: u64 = 200_000_000;
 
 /// Up to so many CPUs, all gangs that may use all of them are one ring: sets that are tied to no place are packed
 /// better side by side.
@@ -49,6 +46,9 @@ struct Member {
     set: SetId,
     demand: Demand,
     told: Option<Turn>,
+    /// It was granted these of its claim's CPUs: its set's place.
+    #[serde(default)]
+    placed: Option<CpuSet>,
 }
 
 /// All programs that are gangs.
@@ -69,6 +69,11 @@ impl GlobalManager {
     /// What a program has said of itself, or was found out, if it is a gang.
     pub fn gang(&self, program: ProgramId) -> Option<&Gang> {
         self.gangs.gang(program)
+    }
+
+    /// The CPUs of its claim that a gang's program is granted while its gang takes turns there; `None`: all of them.
+    pub fn place(&self, program: ProgramId) -> Option<&CpuSet> {
+        self.gangs.members.get(&program)?.placed.as_ref()
     }
 
     /// When a program runs; `None`: always.
@@ -141,8 +146,10 @@ impl Gangs {
         for set in &touched {
             self.describe(*set, status);
         }
+        let mut moved = touched.clone();
         for change in self.schedule.plan(status.time_ns) {
             touched.remove(&change.set);
+            moved.insert(change.set);
             self.tell(change.set, change.turn.as_ref(), &change.reason, outputs);
         }
         // Who has joined a set that has a turn already.
@@ -155,26 +162,10 @@ impl Gangs {
                 outputs,
             );
         }
+        for set in moved {
+            self.place(set, status, outputs);
+        }
         self.plan_reading(status, matches!(input, Input::Readings(_)));
-    }
-
-    /// `now`: there were readings.
-    fn plan_reading(&mut self, status: &Status, now: bool) {
-        let turns = self.members.values().any(|member| member.told.is_some());
-        let could_use_more = |(program, member): (&ProgramId, &Member)| {
-            let threads = status.programs.get(program).map_or(1, threads);
-            member.demand.cpus(threads) < threads
-        };
-        let period = match turns {
-            true => Some(PERIOD_NS),
-            false => self
-                .members
-                .iter()
-                .any(could_use_more)
-                .then_some(LONG_PERIOD_NS),
-        };
-        let since = self.read_ns.filter(|_| !now).map(|(since, _)| since);
-        self.read_ns = period.map(|period| (since.unwrap_or(status.time_ns), period));
     }
 
     fn set_of(&self, program: ProgramId) -> Option<SetId> {
@@ -205,6 +196,7 @@ impl Gangs {
             set,
             demand: Demand::new(),
             told: None,
+            placed: None,
         };
         self.members.insert(program, member);
         set
@@ -258,12 +250,18 @@ impl Gangs {
         outputs: &mut Vec<Output>,
     ) -> Option<SetId> {
         let member = self.members.remove(&program)?;
-        if member.told.is_some() && status.programs.contains_key(&program) {
-            outputs.push(Output::Turn {
-                program,
-                turn: None,
-                reason: "it is a gang no longer".to_owned(),
-            });
+        if let Some(known) = status.programs.get(&program) {
+            let reason = "it is a gang no longer".to_owned();
+            if member.told.is_some() {
+                let reason = reason.clone();
+                let turn = None;
+                outputs.push(Output::Turn {
+                    program,
+                    turn,
+                    reason,
+                });
+            }
+            outputs.extend(member.whole_claim(program, known, reason));
         }
         if let Some(programs) = self.sets.get_mut(&member.set) {
             programs.remove(&program);
@@ -282,38 +280,6 @@ impl Gangs {
             }
         }
         Some(member.set)
-    }
-
-    fn read(&mut self, readings: &Readings, status: &Status) {
-        let time_ns = readings.machine.time_ns;
-        let runs = |member: &Member| {
-            let turn = member.told.as_ref();
-            turn.is_none_or(|turn| turn.runs_at(time_ns) != Some(false))
-        };
-        let threads_of = |program: &ProgramId| status.programs.get(program).map_or(1, threads);
-        let running = self.members.iter().filter(|(_, member)| runs(member));
-        let expected: u32 = running
-            .map(|(program, member)| member.demand.cpus(threads_of(program)))
-            .fold(0, u32::saturating_add);
-        let crowded = readings.machine.runnable.is_none_or(|seen| seen > expected);
-        let cpus = readings.machine.cpus.iter();
-        let idle: BTreeMap<u32, u64> = cpus.map(|cpu| (cpu.cpu, cpu.idle_ns)).collect();
-        for read in &readings.programs {
-            let Some(member) = self.members.get_mut(&read.program) else {
-                continue;
-            };
-            let program = status.programs.get(&read.program);
-            let claim = program.and_then(|program| program.claim.as_ref());
-            let cpus = claim.iter().flat_map(|claim| claim.cpus.iter());
-            let seen = Seen {
-                time_ns,
-                run_ns: read.run_ns,
-                idle_ns: cpus.filter_map(|cpu| idle.get(&cpu)).sum(),
-                crowded: crowded && runs(member),
-            };
-            let turn = member.told.as_ref();
-            member.demand.read(seen, threads_of(&read.program), turn);
-        }
     }
 
     /// Tells the schedule what a set is now.
@@ -417,6 +383,9 @@ impl Gangs {
         }
     }
 }
+
+mod places;
+mod reads;
 
 /// The names of the groups that a set of this name is within, the outermost first.
 fn groups_of(name: &str) -> impl Iterator<Item = &str> {

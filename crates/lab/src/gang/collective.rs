@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use corewise_machine::control::process::threads;
-use corewise_machine::control::turns::{Means, hurry, means_for};
+use corewise_machine::control::turns::{Means, Seizing, Yielding, hurry};
+use corewise_machine::undo::LogOnDemand;
 
 use crate::adapted::compiled;
 use crate::experiment::{Bar, Context, Report, Table, number};
@@ -26,7 +27,17 @@ const STANDS: Duration = Duration::from_millis(4);
 /// Nothing here takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Runs the experiment.
+/// What `--only` takes; each takes less than two minutes: switches by each means, two gangs by turns by each means (one
+/// that is traced cannot be seized), and what it costs where there is no gang.
+const PARTS: [&str; 5] = [
+    "ptrace",
+    "cpu.idle",
+    "together",
+    "together-traced",
+    "hackbench",
+];
+
+/// Runs the experiment. `--only` takes [`PARTS`].
 ///
 /// # Errors
 /// If a program does not compile or start, or cannot be stopped.
@@ -39,9 +50,36 @@ pub fn run(context: &Context) -> Result<Report> {
         "one session",
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
-    switches(context, folder.path(), &mut report)?;
-    together(context, folder.path(), &mut report)?;
-    without_sets(context, &mut report)?;
+    let mut table = Table::new(
+        "one collective switch, µs",
+        &[
+            "means",
+            "threads",
+            "stop",
+            "p99",
+            "worst",
+            "go",
+            "p99",
+            "worst",
+            "stopped without a CPU",
+        ],
+    );
+    for part in context.pick(&PARTS) {
+        match part {
+            "together" => together(context, folder.path(), false, &mut report)?,
+            "together-traced" => together(context, folder.path(), true, &mut report)?,
+            "hackbench" => without_sets(context, &mut report)?,
+            means => switches(context, folder.path(), means, &mut table, &mut report)?,
+        }
+    }
+    if !table.rows.is_empty() {
+        report.tables.push(table);
+        report.note(
+            "Stop: from the call until no thread of the program is on a CPU any more; threads that wait for a CPU then \
+             find out when they get one. Go: until the last thread was let go. cpu.idle: until the kernel has taken \
+             it; who comes last then is off its CPU at the scheduler's next tick.",
+        );
+    }
     Ok(report)
 }
 
@@ -85,22 +123,14 @@ struct Times {
     awaited: u32,
 }
 
-fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+fn switches(
+    context: &Context,
+    folder: &Path,
+    means: &'static str,
+    table: &mut Table,
+    report: &mut Report,
+) -> Result<()> {
     let spin = copies::spin(context, folder)?;
-    let mut table = Table::new(
-        "one collective switch, µs",
-        &[
-            "means",
-            "threads",
-            "stop",
-            "p99",
-            "worst",
-            "go",
-            "p99",
-            "worst",
-            "stopped without a CPU",
-        ],
-    );
     for count in THREADS {
         let job = spin.endless(count);
         let started = job.start(false)?;
@@ -108,7 +138,16 @@ fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
         // Not what --rounds says: of a few switches there is no 99th percentile.
         let rounds = if context.quick { 100 } else { 1_000 };
         // Tracing belongs to a thread; this one runs as those do that keep turns.
-        let measured = std::thread::spawn(move || measure(pid, count, rounds)).join();
+        let undo = folder.join("undo");
+        let measured = std::thread::spawn(move || {
+            let log = LogOnDemand::new(undo, "lab");
+            let means: Box<dyn Means + '_> = match means {
+                "ptrace" => Box::new(Seizing::of(pid)?),
+                _ => Box::new(Yielding::of(pid, &log)?),
+            };
+            measure(pid, count, rounds, means)
+        })
+        .join();
         let _ = started.finish(Duration::ZERO);
         let (name, times) = measured.ok().context("a thread failed")??;
         let quantiles = |us: &[f64]| [median(us), percentile(us, 0.99), percentile(us, 1.0)];
@@ -126,15 +165,15 @@ fn switches(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
             stop[0], go[0]
         ));
     }
-    report.tables.push(table);
-    report.note(
-        "Stop: from the call until no thread of the program is on a CPU any more; threads that wait for a CPU then \
-         find out when they get one. Go: until the last thread was let go.",
-    );
     Ok(())
 }
 
-fn measure(pid: i32, count: u32, rounds: u32) -> Result<(&'static str, Times)> {
+fn measure(
+    pid: i32,
+    count: u32,
+    rounds: u32,
+    mut means: Box<dyn Means + '_>,
+) -> Result<(&'static str, Times)> {
     hurry();
     let began = Instant::now();
     while threads(pid).len() <= count as usize {
@@ -143,7 +182,6 @@ fn measure(pid: i32, count: u32, rounds: u32) -> Result<(&'static str, Times)> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let mut means = means_for(pid)?;
     let mut times = Times::default();
     for _ in 0..rounds {
         std::thread::sleep(RUNS);
@@ -171,13 +209,17 @@ fn let_go(means: &mut dyn Means) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }
 
-/// Two gangs of as many spinning threads as CPUs.
-fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()> {
+/// Two gangs of as many spinning threads as CPUs, which are `traced` by somebody who does nothing, or by nobody.
+fn together(context: &Context, folder: &Path, traced: bool, report: &mut Report) -> Result<()> {
     let program = compiled(context, "together.c", folder)?;
     let cpus = allowed_cpus()?.len();
     let seconds = if context.quick { 4 } else { 20 };
+    let which = match traced {
+        true => "two traced gangs by turns: share of the time, %",
+        false => "two gangs by turns: share of the time, %",
+    };
     let mut table = Table::new(
-        "two gangs by turns: share of the time, %",
+        which,
         &["run", "all of one set", "others took a CPU", "neither"],
     );
     let mut kept = Vec::new();
@@ -194,7 +236,12 @@ fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
                     seconds.to_string().into(),
                     file.clone().into_os_string(),
                 ];
-                gang(Job::new(words)).start(false)
+                let job = Job::new(words);
+                let job = match traced {
+                    true => job.under(copies::TRACED),
+                    false => job,
+                };
+                gang(job).start(false)
             })
             .collect::<Result<Vec<_>>>()?;
         for started in started {
@@ -214,6 +261,11 @@ fn together(context: &Context, folder: &Path, report: &mut Report) -> Result<()>
     }
     report.tables.push(table);
     let together = median(&kept);
+    if traced {
+        // The bar is the best means'.
+        report.figure("together_traced_percent", together);
+        return Ok(());
+    }
     report.figure("together_percent", together);
     report.bars.push(Bar::at_least(
         "share of the time in which all threads of a set run at once, not counting CPUs taken by others, %",

@@ -16,6 +16,9 @@ use crate::measure::{Job, Started};
 /// No run takes longer; one that does is ended, and counts as one that took so long.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
+/// Has a program traced by somebody who does nothing: whoever is traced already cannot be seized.
+pub const TRACED: [&str; 6] = ["strace", "-f", "-e", "trace=none", "-o", "/dev/null"];
+
 /// Sequences to be aligned, and letters of each.
 const SEQUENCES: u32 = 130;
 const SEQUENCE_LETTERS: u32 = 160;
@@ -67,6 +70,23 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
                 cpus.clone(),
                 "300000".to_owned(),
             ],
+            variables: Vec::new(),
+        },
+        Program {
+            name: "spin-traced",
+            about: "the same under strace, which stops for no call",
+            needs_its_threads: false,
+            counts: true,
+            words: TRACED
+                .map(str::to_owned)
+                .into_iter()
+                .chain([
+                    made.clone(),
+                    "spin".to_owned(),
+                    cpus.clone(),
+                    "300000".to_owned(),
+                ])
+                .collect(),
             variables: Vec::new(),
         },
         kernel(

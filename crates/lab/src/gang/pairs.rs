@@ -18,7 +18,7 @@ use crate::stats::median;
 /// How many copies, and whether each has a session of its own.
 const SIDES: [(usize, bool); 4] = [(2, true), (2, false), (4, true), (4, false)];
 
-/// Runs the experiment. `--only` takes programs.
+/// Runs the experiment. `--only` takes programs, and numbers of copies.
 ///
 /// # Errors
 /// If a program does not compile, is not installed, or fails.
@@ -38,10 +38,13 @@ pub fn run(context: &Context) -> Result<Report> {
     let asked = as_gang(context, &manager)?;
     let unasked = managed(context, &manager, &[])?;
     let mut cells: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
-    let (rounds, sides) = match context.quick {
-        true => (context.rounds(1, 1), &SIDES[..1]),
-        false => (context.rounds(3, 1), &SIDES[..]),
-    };
+    let counts = context.pick(&["2", "4"]);
+    let mut sides = SIDES.to_vec();
+    sides.retain(|(count, _)| counts.contains(&count.to_string().as_str()));
+    if context.quick {
+        sides.truncate(1);
+    }
+    let rounds = context.rounds(3, 1);
     let picked: Vec<(usize, &Program)> = programs
         .iter()
         .enumerate()
@@ -75,7 +78,7 @@ pub fn run(context: &Context) -> Result<Report> {
             }
         }
     }
-    table(&mut report, &picked, sides, &cells);
+    table(&mut report, &picked, &sides, &cells);
     bars(&mut report, &picked, &cells);
     report.figure("longest_slice_ms", longest_slice_ms(&manager)?);
     let longest = report.figures["longest_slice_ms"];

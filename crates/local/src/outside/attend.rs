@@ -238,11 +238,12 @@ impl<'a> Attending<'a> {
                 {
                     return Some(self.lost(&error));
                 }
-                changed |= others;
+                changed |= others | self.tie();
                 cost = thread_cpu_time().saturating_sub(before);
             }
             if self.claim.granted().generation != self.seen {
                 changed |= self.take_claim();
+                changed |= self.tie();
             }
             let progress = self.progress_of_followers();
             if time_to_look && let Err(error) = self.ask(progress) {
@@ -281,6 +282,17 @@ impl<'a> Attending<'a> {
             .grant(self.claim.granted().threads, &self.cpus);
         self.shared.now().managed.claims += u32::from(new);
         new
+    }
+
+    /// Has the threads of a gang that hardly sleep be given a CPU each, where it comes last out of its turn; else
+    /// Linux may let two of them share one. Whether others are.
+    fn tie(&mut self) -> bool {
+        let turn = self.waiting.comes_last() && self.claim.turn().is_some();
+        let tied = match turn {
+            true => self.waiting.awake(),
+            false => &[],
+        };
+        self.placing.tie(tied)
     }
 
     /// Whether the program runs no more threads than its claim allows, by what its followers tell.

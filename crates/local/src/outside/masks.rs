@@ -4,24 +4,21 @@ use super::placing::{Masks, Thread};
 use corewise_decide::cpus::CpuSet;
 use corewise_machine::control::{AffinityControl, Done, Error, Thread as LoggedThread};
 use corewise_machine::cpu_list;
-use corewise_machine::undo::{Change, Setting, UndoLog};
+use corewise_machine::undo::{Change, LogOnDemand, Setting, UndoLog};
 use corewise_wire::Folder;
-use std::path::PathBuf;
 
 /// Masks of a program's threads. The log is made when the first is set: most programs have their
 /// machine to themselves.
 #[derive(Debug)]
 pub(super) struct LoggedMasks {
-    folder: PathBuf,
-    log: Option<UndoLog>,
+    log: LogOnDemand,
 }
 
 impl LoggedMasks {
     /// The masks of the program `pid`, and the one that its first thread has now.
     pub(super) fn of_program(pid: i32, folder: &Folder) -> Result<(LoggedMasks, CpuSet), Error> {
         let masks = LoggedMasks {
-            folder: folder.undo(),
-            log: None,
+            log: LogOnDemand::new(folder.undo(), "corewise run"),
         };
         let gone = || Error::Gone {
             what: format!("process {pid}"),
@@ -31,12 +28,9 @@ impl LoggedMasks {
         Ok((masks, starting))
     }
 
-    fn log(&mut self) -> Option<&UndoLog> {
-        if self.log.is_none() {
-            // Without it nothing is set.
-            self.log = UndoLog::create(&self.folder, "corewise run").ok();
-        }
-        self.log.as_ref()
+    /// Without it nothing is set.
+    fn log(&self) -> Option<&UndoLog> {
+        self.log.get().ok()
     }
 }
 
@@ -69,14 +63,14 @@ impl Masks for LoggedMasks {
     }
 
     fn put_all_back(&mut self) {
-        if let Some(log) = &self.log {
+        if let Some(log) = self.log.made() {
             // What cannot be put back stays in the log, for whoever manages next.
             log.restore(|_| true);
         }
     }
 
     fn forget_ended(&mut self) {
-        if let Some(log) = &self.log {
+        if let Some(log) = self.log.made() {
             log.forget_gone();
         }
     }

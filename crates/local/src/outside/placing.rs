@@ -10,7 +10,7 @@
 //! - any other is the program's *own* wish (a pinning runtime, a `taskset` in a script): such a thread
 //!   is left where it is.
 //!
-//! Where the claim holds the whole starting mask, no thread is confined.
+//! Where the claim holds the whole starting mask, no thread is confined, but those that are *tied*: they get a CPU each.
 
 use corewise_decide::cpus::CpuSet;
 use corewise_decide::local::place;
@@ -54,6 +54,8 @@ pub(super) struct Placing<M> {
     confined: BTreeMap<Thread, CpuSet>,
     /// The living threads, oldest first.
     order: Vec<Thread>,
+    /// Numbers of threads that are to have a CPU each, ascending.
+    tied: Vec<i32>,
 }
 
 impl<M: Masks> Placing<M> {
@@ -65,7 +67,16 @@ impl<M: Masks> Placing<M> {
             ours: HashSet::new(),
             confined: BTreeMap::new(),
             order: Vec::new(),
+            tied: Vec::new(),
         }
+    }
+
+    /// From the next placing on these threads, by number, ascending, have a CPU each, as long as there are enough.
+    /// False if it is as before.
+    pub(super) fn tie(&mut self, tids: &[i32]) -> bool {
+        let new = self.tied != tids;
+        self.tied = tids.to_vec();
+        new
     }
 
     /// Takes in which threads live now. False if they are the same as before.
@@ -100,6 +111,7 @@ impl<M: Masks> Placing<M> {
             true => None,
             false => place(rule, &cpus, self.order.len()),
         };
+        let places = self.with_tied(places, &cpus);
         let Some(places) = places else {
             // The whole, or nothing of what the user allows, or a rule that leaves threads alone.
             self.put_all_back();
@@ -108,6 +120,35 @@ impl<M: Masks> Placing<M> {
         for (thread, cpus) in self.order.clone().into_iter().zip(places) {
             self.confine(thread, cpus);
         }
+    }
+
+    /// The same places, but for threads that are tied: whoever has a CPU alone already keeps it.
+    fn with_tied(&self, places: Option<Vec<CpuSet>>, cpus: &CpuSet) -> Option<Vec<CpuSet>> {
+        let is_tied = |thread: &Thread| self.tied.binary_search(&thread.tid).is_ok();
+        let count = self.order.iter().filter(|thread| is_tied(thread)).count();
+        if count == 0 || count > cpus.count() as usize {
+            return places;
+        }
+        let mut left = cpus.clone();
+        let mut own: BTreeMap<Thread, CpuSet> = BTreeMap::new();
+        for thread in self.order.iter().filter(|thread| is_tied(thread)) {
+            let known = self.confined.get(thread).filter(|known| known.count() == 1);
+            if let Some(known) = known.filter(|known| known.is_subset(&left)) {
+                left = left.difference(known);
+                own.insert(*thread, known.clone());
+            }
+        }
+        let without = self.order.iter().filter(|thread| is_tied(thread));
+        let without: Vec<Thread> = without.filter(|t| !own.contains_key(t)).copied().collect();
+        for (thread, cpu) in without.into_iter().zip(left.iter()) {
+            own.insert(thread, CpuSet::from_iter([cpu]));
+        }
+        let all = places.unwrap_or_else(|| vec![cpus.clone(); self.order.len()]);
+        let mut both = Vec::with_capacity(all.len());
+        for (thread, place) in self.order.iter().zip(all) {
+            both.push(own.remove(thread).unwrap_or(place));
+        }
+        Some(both)
     }
 
     /// Puts back every mask that is still ours.
@@ -150,7 +191,7 @@ impl<M: Masks> Placing<M> {
             return;
         };
         let known = self.confined.get(&thread);
-        if known == Some(&now) && now == cpus {
+        if now == cpus && (known == Some(&now) || known.is_none() && now == self.starting) {
             return;
         }
         if now != self.starting && !self.ours.contains(&now) {
@@ -324,6 +365,44 @@ mod tests {
         born(&mut placing, 104, &[0, 1]);
         placing.put_all_back();
         assert_eq!(mask_of(&placing, 104), "0-1");
+    }
+
+    #[test]
+    fn threads_that_are_tied_have_a_cpu_each_and_keep_it() {
+        let mut placing = program(&[0, 1], &[100, 101, 102]);
+        let all = set(&[0, 1]);
+        assert!(placing.tie(&[101, 102]));
+        placing.place(LocalRule::Whole, &all);
+        let masks = |placing: &Placing<Made>| [100, 101, 102].map(|tid| mask_of(placing, tid));
+        assert_eq!(masks(&placing), ["0-1", "0", "1"]);
+        // One of them goes to sleep, another one wakes up.
+        assert!(placing.tie(&[100, 102]) && !placing.tie(&[100, 102]));
+        placing.place(LocalRule::Whole, &all);
+        assert_eq!(masks(&placing), ["0", "0-1", "1"]);
+        // One more than there are CPUs: Linux shares them out.
+        placing.tie(&[100, 101, 102]);
+        placing.place(LocalRule::Whole, &all);
+        assert_eq!(masks(&placing), ["0-1", "0-1", "0-1"]);
+        placing.tie(&[100, 101]);
+        placing.place(LocalRule::Whole, &all);
+        placing.tie(&[]);
+        placing.place(LocalRule::Whole, &all);
+        assert_eq!(masks(&placing), ["0-1", "0-1", "0-1"]);
+        assert!(placing.masks.noted.is_empty());
+    }
+
+    #[test]
+    fn threads_are_tied_within_their_claim() {
+        let mut placing = program(&[0, 1, 2, 3], &[100, 101, 102]);
+        placing.tie(&[100, 102]);
+        placing.place(LocalRule::Whole, &set(&[2, 3]));
+        assert_eq!(mask_of(&placing, 100), "2");
+        assert_eq!(mask_of(&placing, 101), "2-3");
+        assert_eq!(mask_of(&placing, 102), "3");
+        // One that a tied thread makes may go where the others may.
+        born(&mut placing, 103, &[2]);
+        placing.place(LocalRule::Whole, &set(&[2, 3]));
+        assert_eq!(mask_of(&placing, 103), "2-3");
     }
 
     #[test]

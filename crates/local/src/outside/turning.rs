@@ -2,6 +2,7 @@
 
 use super::turns::{Keeper, Turns};
 use corewise_abi::message::Gang;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// Whether a program's threads run at the same time, or not at all, where CPUs are short.
@@ -21,16 +22,18 @@ pub enum Coscheduling {
 #[derive(Debug)]
 pub(super) struct Turning {
     pid: i32,
+    undo: PathBuf,
     wish: Coscheduling,
     /// Keeps its turns, or why nobody does; empty as long as there was no need.
     keeper: OnceLock<Result<Keeper, String>>,
 }
 
 impl Turning {
-    /// Of the process `pid` and all below it.
-    pub(super) fn new(pid: i32, wish: Coscheduling) -> Turning {
+    /// Of the process `pid` and all below it; undo logs go to the folder `undo`.
+    pub(super) fn new(pid: i32, undo: PathBuf, wish: Coscheduling) -> Turning {
         let turning = Turning {
             pid,
+            undo,
             wish,
             keeper: OnceLock::new(),
         };
@@ -54,7 +57,8 @@ impl Turning {
 
     /// Sees to it that there is a keeper, if the program can be stopped at all.
     pub(super) fn start(&self) {
-        self.keeper.get_or_init(|| Keeper::start(self.pid));
+        self.keeper
+            .get_or_init(|| Keeper::start(self.pid, self.undo.clone()));
     }
 
     pub(super) fn is_started(&self) -> bool {

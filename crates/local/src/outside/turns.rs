@@ -17,11 +17,14 @@ use account::Account;
 use clockwork::{Clockwork, Do};
 use corewise_abi::turn::Turn;
 use corewise_launch::stops::Notice;
-use corewise_machine::control::turns::{Means, hurry, means_for};
+use corewise_machine::control::turns::{Means, hurry, means_for, second_means_for};
+use corewise_machine::undo::LogOnDemand;
 use corewise_wire::ClaimReader;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::time::{ClockId, clock_gettime};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -49,6 +52,8 @@ pub(super) struct Between {
     told: OwnedFd,
     given: Mutex<Given>,
     account: Mutex<Account>,
+    /// The program does not stand still out of its turn: it comes last.
+    comes_last: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -58,23 +63,27 @@ struct Given {
 }
 
 impl Keeper {
-    /// For the process `pid` and all below it. No turn is kept yet.
-    pub(super) fn start(pid: i32) -> Result<Keeper, String> {
+    /// For the process `pid` and all below it; undo logs go to the folder `undo`. No turn is kept yet.
+    pub(super) fn start(pid: i32, undo: PathBuf) -> Result<Keeper, String> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| format!("there is no descriptor to be had: {error}"))?;
         let between = Arc::new(Between {
             told,
             given: Mutex::default(),
             account: Mutex::default(),
+            comes_last: AtomicBool::new(false),
         });
         let (found, means) = channel();
         let (working, done) = channel();
         let kept = Arc::clone(&between);
         corewise_launch::run::beside("turns", move || {
-            match means_for(pid) {
+            let log = LogOnDemand::new(undo, "corewise run, turns");
+            match means_for(pid, &log) {
                 Ok(means) => {
-                    let _ = found.send(Ok(means.name()));
-                    Keeping::new(&kept, means).keep();
+                    let name = means.name();
+                    let keeping = Keeping::new(&kept, pid, means, &log);
+                    let _ = found.send(Ok(name));
+                    keeping.keep();
                 }
                 Err(refused) => {
                     let _ = found.send(Err(refused.why));
@@ -93,6 +102,11 @@ impl Keeper {
             means,
             done: Mutex::new(done),
         })
+    }
+
+    /// Whether the program comes last out of its turn, and does not stand still.
+    pub(super) fn comes_last(&self) -> bool {
+        self.between.comes_last.load(Ordering::Relaxed)
     }
 
     /// By what it stops and continues the program, or why it cannot.
@@ -151,17 +165,28 @@ impl Between {
 /// The thread's own.
 struct Keeping<'a> {
     between: &'a Between,
-    means: Box<dyn Means>,
+    pid: i32,
+    means: Box<dyn Means + 'a>,
+    log: &'a LogOnDemand,
     clockwork: Clockwork,
     turn: Option<Turn>,
     notice: Option<Notice>,
 }
 
 impl<'a> Keeping<'a> {
-    fn new(between: &'a Between, means: Box<dyn Means>) -> Keeping<'a> {
+    fn new(
+        between: &'a Between,
+        pid: i32,
+        means: Box<dyn Means + 'a>,
+        log: &'a LogOnDemand,
+    ) -> Keeping<'a> {
+        let comes_last = !means.stops();
+        between.comes_last.store(comes_last, Ordering::Relaxed);
         Keeping {
             between,
+            pid,
             means,
+            log,
             clockwork: Clockwork::default(),
             turn: None,
             notice: Notice::give().ok(),
@@ -172,6 +197,9 @@ impl<'a> Keeping<'a> {
         self.between.account().hurried(hurry());
         while self.take_orders() {
             self.act();
+            if self.turn.is_none() {
+                self.means.rest();
+            }
             let wait = self.clockwork.next(self.turn.as_ref(), now_ns());
             self.sleep(wait);
         }
@@ -230,10 +258,24 @@ impl<'a> Keeping<'a> {
         }
     }
 
-    /// It runs; the next end of a window tries again.
+    /// It runs: other means are tried at once, where there are any; else the next end of a window tries again.
     fn refused(&mut self, why: String) {
-        self.clockwork.refused(self.turn.as_ref(), now_ns());
-        self.between.account().refused(why);
+        let second = match self.means.stops() {
+            true => second_means_for(self.pid, &why, self.log).ok(),
+            false => None,
+        };
+        let mut account = self.between.account();
+        account.refused(why);
+        match second {
+            Some(second) => {
+                account.means(second.name());
+                self.means = second;
+                self.between.comes_last.store(true, Ordering::Relaxed);
+                // It is still to be stopped.
+                self.clockwork.gone(now_ns(), 0);
+            }
+            None => self.clockwork.refused(self.turn.as_ref(), now_ns()),
+        }
     }
 
     fn go(&mut self, since_ns: Option<u64>) {

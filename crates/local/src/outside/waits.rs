@@ -8,6 +8,7 @@
 mod spinning;
 
 use super::turning::Turning;
+use super::turns::Keeper;
 use corewise_abi::message::{ToManager, Waits, features};
 use corewise_abi::turn::Turn;
 use corewise_decide::gang::{Awake, LOOK_AT_FIRST_NS, LOOK_OFTEN_NS};
@@ -61,11 +62,24 @@ impl<'a> Waiting<'a> {
     /// Takes in what was read of the program, which has had this turn, and cannot change its number of threads if
     /// it is `rigid`.
     pub(super) fn look(&mut self, reading: &ProgramReading, turn: Option<&Turn>, rigid: bool) {
-        let waited = self.awake.read(reading, turn);
+        // Whoever comes last out of its turn is seen to wait for a CPU then.
+        let counted = turn.filter(|_| !self.comes_last());
+        let waited = self.awake.read(reading, counted);
         let short = waited.is_some_and(|part| part >= SHORT);
         let now = Instant::now();
         let worth_it = short && rigid && turn.is_none() && self.awake.threads() >= Some(2);
         self.spinning.look(now, worth_it);
+    }
+
+    /// Whether the program comes last out of its turn, and does not stand still.
+    pub(super) fn comes_last(&self) -> bool {
+        let keeper = self.turning.keeper();
+        keeper.is_some_and(Keeper::comes_last)
+    }
+
+    /// The threads that hardly sleep, as far as is known.
+    pub(super) fn awake(&self) -> &[i32] {
+        self.awake.which()
     }
 
     /// The next look is due at the latest after this time.

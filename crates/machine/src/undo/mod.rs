@@ -44,6 +44,7 @@ mod file;
 mod restore;
 mod setting;
 
+use std::cell::OnceCell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -91,6 +92,42 @@ impl Error {
 #[derive(Debug)]
 pub struct UndoLog {
     state: Mutex<State>,
+}
+
+/// A log that is made when something is to be set for the first time: most who could set something never do.
+#[derive(Debug)]
+pub struct LogOnDemand {
+    folder: PathBuf,
+    owner: &'static str,
+    log: OnceCell<UndoLog>,
+}
+
+impl LogOnDemand {
+    /// One in this folder, of this `owner`: see [`UndoLog::create`].
+    pub fn new(folder: PathBuf, owner: &'static str) -> LogOnDemand {
+        LogOnDemand {
+            folder,
+            owner,
+            log: OnceCell::new(),
+        }
+    }
+
+    /// The log, which is made if there is none yet.
+    ///
+    /// # Errors
+    /// As [`UndoLog::create`].
+    pub fn get(&self) -> Result<&UndoLog, Error> {
+        if let Some(log) = self.log.get() {
+            return Ok(log);
+        }
+        let log = UndoLog::create(&self.folder, self.owner)?;
+        Ok(self.log.get_or_init(|| log))
+    }
+
+    /// The log, if there is one already.
+    pub fn made(&self) -> Option<&UndoLog> {
+        self.log.get()
+    }
 }
 
 #[derive(Debug)]

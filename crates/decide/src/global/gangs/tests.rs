@@ -1,12 +1,13 @@
 //! Programs that are gangs, among others and under policies.
 
+use super::reads::PERIOD_NS;
 use super::*;
 use crate::global::GlobalManager;
 use crate::policy::observe::Observe;
 use crate::policy::source::Source;
 use crate::reading::{CpuReading, MachineReading};
 use crate::status::{Machine, Placement, Wants};
-use crate::world::ProgramUse;
+use crate::world::{ProgramUse, Readings};
 
 const MS: u64 = 1_000_000;
 
@@ -314,6 +315,46 @@ fn on_a_large_machine_a_gang_that_fits_elsewhere_is_not_told_of_others_turns() {
     let rest = join(&mut m, 4, 64, Some(""));
     assert_eq!(told(&outputs).len(), 2);
     assert_eq!(told(&rest).len(), 2);
+}
+
+/// The CPUs that a program was granted last.
+fn granted(outputs: &[Output], of: u64) -> Option<String> {
+    let mut grants = outputs.iter().rev().filter_map(|output| match output {
+        Output::Grant { program, cpus, .. } if program.0 == of => Some(cpus.to_string()),
+        _ => None,
+    });
+    grants.next()
+}
+
+#[test]
+fn gangs_that_take_turns_at_a_place_are_granted_it_and_their_whole_claim_afterwards() {
+    let mut m = manager(128);
+    let mut outputs: Vec<Output> = (1..=3)
+        .flat_map(|program| join(&mut m, program, 64, Some("")))
+        .collect();
+    // The third shares the first one's place; the second has its own alone, and is left to Linux.
+    for (program, cpus) in [(1, "0-63"), (2, "0-127"), (3, "0-63")] {
+        assert_eq!(granted(&outputs, program).as_deref(), Some(cpus));
+    }
+    outputs.extend(join(&mut m, 4, 64, Some("")));
+    for (program, cpus) in [(1, "0-63"), (2, "64-127"), (3, "0-63"), (4, "64-127")] {
+        assert_eq!(granted(&outputs, program).as_deref(), Some(cpus));
+    }
+    // A claim that a person sets is theirs still, as far as it reaches into the place.
+    let claim = Some(((32..96).collect(), 64));
+    let program = ProgramId(2);
+    outputs.extend(m.on(0, &Input::Overridden { program, claim }));
+    let set = granted(&outputs, 2).unwrap();
+    assert!(["32-63", "64-95", "32-95"].contains(&set.as_str()), "{set}");
+    outputs.extend(says(&mut m, 2, None));
+    assert_eq!(granted(&outputs, 2).as_deref(), Some("32-95"));
+    (2..=3).for_each(|program| {
+        let program = ProgramId(program);
+        outputs.extend(m.on(0, &Input::Left { program }));
+    });
+    for program in [1, 4] {
+        assert_eq!(granted(&outputs, program).as_deref(), Some("0-127"));
+    }
 }
 
 #[test]

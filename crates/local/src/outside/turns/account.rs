@@ -13,7 +13,7 @@ pub struct Turns {
     pub name: String,
     /// Nobody had said that it is a gang: it was found to be one.
     pub found: bool,
-    /// By what it was stopped and continued; `None`: by nothing, it ran always.
+    /// By what it was stopped and continued, last; `None`: by nothing, it ran always.
     pub means: Option<&'static str>,
     /// Why it could not be stopped, at first or at times.
     pub why_not: Option<String>,
@@ -47,6 +47,11 @@ pub(super) struct Account {
 impl Account {
     pub(super) fn hurried(&mut self, how: &'static str) {
         self.turns.keeper = how;
+    }
+
+    /// By other means than at first from now on.
+    pub(super) fn means(&mut self, means: &'static str) {
+        self.turns.means = Some(means);
     }
 
     pub(super) fn stopped(&mut self, since_ns: Option<u64>, stopped: &Stopped) {
@@ -89,7 +94,7 @@ impl Account {
     /// What there is to say.
     pub(super) fn turns(&self, name: &str, means: Result<&'static str, String>) -> Turns {
         let (means, why) = match means {
-            Ok(means) => (Some(means), None),
+            Ok(means) => (self.turns.means.or(Some(means)), None),
             Err(why) => (None, Some(why)),
         };
         Turns {

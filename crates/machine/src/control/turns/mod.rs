@@ -15,13 +15,16 @@
 //!   next they are released. Between them the program is not traced at all: its signals and its new threads cost
 //!   nothing, a debugger may attach. When the tracing thread ends, in whichever way, the kernel releases what it
 //!   has seized.
+//! - [`Yielding`]: where that is refused, the program comes last out of its turn, by a cgroup of its own. It still runs
+//!   where a CPU is idle, which nobody minds.
 //!
 //! What is not used, and why:
 //!
 //! - SIGSTOP: whoever waits for the program is told, shells take it for Ctrl-Z, and nobody continues it when we die.
 //! - Cgroup freezers: what a killed manager has frozen nobody thaws.
 //! - `SCHED_IDLE`: an ordinary user's thread does not come back from it (sched(7): only within RLIMIT_NICE,
-//!   which is usually 0), and it does not stand still where a CPU is idle.
+//!   which is usually 0), and it counts only among threads of one session, or one group: between two sessions it
+//!   changes nothing. `yielding` has the figures.
 //!
 //! [`hurry`] is for the thread that keeps turns.
 
@@ -29,10 +32,13 @@ mod rescue;
 mod seized;
 mod sys;
 mod tasks;
+mod yielding;
 
 pub use seized::Seizing;
+pub use yielding::Yielding;
 
 use crate::control::{SLICE_NS, slice};
+use crate::undo::LogOnDemand;
 
 /// A way to stop and continue a program.
 ///
@@ -40,6 +46,12 @@ use crate::control::{SLICE_NS, slice};
 pub trait Means {
     /// What it is called, for people.
     fn name(&self) -> &'static str;
+
+    /// Whether what is stopped stands still. Else it merely comes last: its threads are still seen to run or wait
+    /// then, and in its turn those that hardly sleep need a CPU each.
+    fn stops(&self) -> bool {
+        true
+    }
 
     /// Stops every thread that runs. Those that sleep are left asleep: they are found by [`look`](Means::look)
     /// when they wake up.
@@ -56,6 +68,9 @@ pub trait Means {
 
     /// Lets every thread go on. Where some could not be reached yet, this is to be called again soon.
     fn go(&mut self) -> Gone;
+
+    /// After all were let go: there are no turns any more, or not for now. What was set for them is put back.
+    fn rest(&mut self) {}
 }
 
 /// What became of stopping.
@@ -97,12 +112,32 @@ pub struct Refused {
 }
 
 /// The best means that is allowed here for the process `pid` and all below it. It belongs to the thread that
-/// calls.
+/// calls. What it sets is in `log`.
 ///
 /// # Errors
-/// [`Refused`] where there is none.
-pub fn means_for(pid: i32) -> Result<Box<dyn Means>, Refused> {
-    Ok(Box::new(Seizing::of(pid)?))
+/// [`Refused`] where there is none: says why not of each.
+pub fn means_for<'log>(pid: i32, log: &'log LogOnDemand) -> Result<Box<dyn Means + 'log>, Refused> {
+    match Seizing::of(pid) {
+        Ok(seizing) => Ok(Box::new(seizing)),
+        Err(refused) => second_means_for(pid, &refused.why, log),
+    }
+}
+
+/// The best means besides ptrace, which is refused, because of `why`.
+///
+/// # Errors
+/// As [`means_for`].
+pub fn second_means_for<'log>(
+    pid: i32,
+    why: &str,
+    log: &'log LogOnDemand,
+) -> Result<Box<dyn Means + 'log>, Refused> {
+    match Yielding::of(pid, log) {
+        Ok(yielding) => Ok(Box::new(yielding)),
+        Err(refused) => Err(Refused {
+            why: format!("{why}; nor can it come last by cpu.idle: {}", refused.why),
+        }),
+    }
 }
 
 /// Has the calling thread get a CPU as soon as it wakes up, and wake up when it is time: for a thread that
