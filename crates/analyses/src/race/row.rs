@@ -17,10 +17,16 @@ use super::words::{Counter, Words};
 
 /// Granules of a row.
 pub(super) const ROW: u64 = 16;
-/// Words of what is kept of accesses: segment, thread, kind; site and life; and the bytes, two words (0: nothing is
-/// kept here). The last 16 bits of the first two are a half each of where the next node is, in a node's first entry.
+/// Words of an entry of a row's list: segment, thread and kind; life, site and, in a granule's, a mask; and in a
+/// row's the bytes, two words. No bytes, or no mask: nothing is kept here. The last bits of the first two say in a
+/// node's first entry where the next node is.
 const ENTRY: usize = 4;
-/// Entries of the nodes of a list, by their place in it: the last one first.
+/// Words of an entry of a granule's list.
+const GRANULE_ENTRY: usize = 2;
+/// How many bits of where the next node is are in each of the two.
+const LINK: [u32; 2] = [17, 12];
+/// What the nodes of a list have room for, by their place in it, the last one first: so many entries of a row, or
+/// twice as many of a granule.
 const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
 /// What is kept in a list at most.
 const MOST: usize = 48;
@@ -39,7 +45,7 @@ const APART: u64 = 1 << 63;
 /// Words that are taken from memory at once.
 const CHUNK: usize = 1 << 10;
 
-/// Memory of nodes that nobody uses: where they are, in entries.
+/// Memory of nodes that nobody uses: where they are, in entries of a row.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
     free: [Vec<u32>; NODES.len()],
@@ -63,6 +69,9 @@ impl Nodes {
             self.rest = (rest, count);
         }
         let node = self.rest.0;
+        if u64::from(node) >> (LINK[0] + LINK[1]) != 0 {
+            return None;
+        }
         self.rest = (node + entries as u32, self.rest.1 - entries);
         Some(node)
     }
@@ -91,7 +100,7 @@ impl List {
 /// Accesses of one thread in one segment from one place in the code, to bytes of a row.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Granule and mask are not said here.
+    /// The granule is not said here, and the mask not used.
     access: Access,
     /// A bit for each byte of the row.
     bytes: u128,
@@ -127,6 +136,29 @@ impl Entry {
     }
 }
 
+/// What a list is of: the whole row, or this granule of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Row,
+    Granule(u64),
+}
+
+impl Of {
+    /// Words of an entry.
+    fn entry(self) -> usize {
+        match self {
+            Of::Row => ENTRY,
+            Of::Granule(_) => GRANULE_ENTRY,
+        }
+    }
+
+    /// Where the entries of a node are, which is the one at this place in its list.
+    fn entries(self, node: u32, place: usize) -> impl Iterator<Item = usize> {
+        let from = ENTRY * node as usize;
+        (from..from + ENTRY * NODES[place]).step_by(self.entry())
+    }
+}
+
 /// A row, whose share of the memory is locked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'w, 'a> {
@@ -157,12 +189,20 @@ impl<'w, 'a> Row<'w, 'a> {
         if word & APART != 0 {
             let lists = word as u32 as usize;
             for single in run.pieces(1) {
-                let cell = lists + (single.access.granule % ROW) as usize;
-                self.add_to(cell, nodes, &Entry::of(&single), other);
+                let granule = single.access.granule % ROW;
+                let cell = lists + granule as usize;
+                self.add_to(
+                    (cell, Of::Granule(granule)),
+                    nodes,
+                    &Entry::of(&single),
+                    other,
+                );
             }
             return;
         }
-        if self.add_to(self.cell, nodes, &Entry::of(run), other) > MOST_PARTS {
+        if self.add_to((self.cell, Of::Row), nodes, &Entry::of(run), other) > MOST_PARTS
+            && self.has_parts(MOST_PARTS)
+        {
             self.take_apart(nodes);
         }
     }
@@ -177,8 +217,8 @@ impl<'w, 'a> Row<'w, 'a> {
         let list = List::of(self.words.get(self.cell));
         let mut node = list.node;
         for place in (0..list.nodes).rev() {
-            for at in entries(node, place) {
-                let Some(known) = self.read(at) else {
+            for at in Of::Row.entries(node, place) {
+                let Some(known) = self.read(at, Of::Row) else {
                     continue;
                 };
                 for granule in 0..ROW {
@@ -186,10 +226,11 @@ impl<'w, 'a> Row<'w, 'a> {
                     if bytes != 0 {
                         let cell = (u64::from(lists) + granule) as usize;
                         // Nothing is alike in it that is not in this list: one is as good as another.
-                        self.add_to(cell, nodes, &Entry { bytes, ..known }, &mut |_, _| {});
+                        let to = (cell, Of::Granule(granule));
+                        self.add_to(to, nodes, &Entry { bytes, ..known }, &mut |_, _| {});
                     }
                 }
-                self.write_bytes(at, 0);
+                self.write_bytes(at, Of::Row, 0);
             }
             let next = self.next(node);
             nodes.free[place].push(node);
@@ -198,10 +239,10 @@ impl<'w, 'a> Row<'w, 'a> {
         self.words.set(self.cell, APART | u64::from(lists));
     }
 
-    /// Adds to a list. How many entries it now has that are of a part of the row.
+    /// Adds to a list. How many entries it now has, unless it has what is new already.
     fn add_to(
         &self,
-        cell: usize,
+        (cell, of): (usize, Of),
         nodes: &mut Nodes,
         new: &Entry,
         other: &mut impl FnMut(&Access, &Access),
@@ -210,30 +251,41 @@ impl<'w, 'a> Row<'w, 'a> {
         let list = List::of(self.words.get(cell));
         // What is not there yet, where there is room, and an entry that could as well have it.
         let (mut left, mut room, mut same) = (new.bytes, None, None);
-        let (mut count, mut parts, mut shortened) = (0, 0, false);
+        let (mut count, mut shortened) = (0, false);
         let mut alike = Alike::default();
         let mut before = None;
         let (mut last, mut node) = (0, list.node);
         for place in (0..list.nodes).rev() {
-            for at in entries(node, place) {
-                let Some(mut known) = self.read(at) else {
+            for at in of.entries(node, place) {
+                let Some(mut known) = self.read(at, of) else {
                     room = room.or(Some(at));
                     continue;
                 };
                 let common = known.bytes & new.bytes;
-                let mut goes = 0;
                 let is_own = known.access.thread == access.thread;
+                let is_now = is_own && known.access.segment == access.segment;
+                if common == 0 && !is_now {
+                    count += 1;
+                    last = at;
+                    continue;
+                }
+                let mut goes = 0;
                 let age = lives_between(access.life, known.access.life);
-                if is_own && known.access.segment == access.segment && age == 0 {
+                if is_now && age == 0 {
                     if known.access.kind == access.kind && known.access.site == access.site {
                         same = Some((at, known.bytes));
                     }
                     if known.access.kind_stands_for(access) {
                         left &= !common;
+                        // All of it is there, and was compared with the others before.
+                        if left == 0 {
+                            self.count_shortened(shortened);
+                            return 0;
+                        }
                     } else if access.kind_stands_for(&known.access) {
                         goes = common;
                     }
-                } else if common != 0 {
+                } else {
                     if !is_own {
                         let byte = common.trailing_zeros();
                         other(&new.at(self.first, byte), &known.at(self.first, byte));
@@ -250,24 +302,23 @@ impl<'w, 'a> Row<'w, 'a> {
                 }
                 if goes != 0 {
                     known.bytes &= !goes;
-                    self.write_bytes(at, known.bytes);
+                    self.write_bytes(at, of, known.bytes);
                 }
                 if known.bytes == 0 {
                     room = room.or(Some(at));
                 } else {
                     count += 1;
-                    parts += usize::from(known.is_part());
                     last = at;
                 }
             }
             node = self.next(node);
         }
         if left != 0 && alike.count + 1 > KEPT_ALIKE {
-            shortened |= self.shorten(&alike, access.segment, &mut left);
+            shortened |= self.shorten(of, &alike, access.segment, &mut left);
         }
         if left != 0 {
             if let Some((at, bytes)) = same {
-                self.write_bytes(at, bytes | left);
+                self.write_bytes(at, of, bytes | left);
             } else {
                 let full = count >= MOST;
                 shortened |= full;
@@ -275,6 +326,7 @@ impl<'w, 'a> Row<'w, 'a> {
                 match at.or_else(|| self.push(cell, list, nodes)) {
                     Some(at) => self.write(
                         at,
+                        of,
                         &Entry {
                             bytes: left,
                             ..*new
@@ -282,13 +334,31 @@ impl<'w, 'a> Row<'w, 'a> {
                     ),
                     None => self.words.add(Counter::NoRoom, 1),
                 }
-                parts += usize::from(!full && new.is_part());
+                count += usize::from(!full);
             }
         }
+        self.count_shortened(shortened);
+        count
+    }
+
+    fn count_shortened(&self, shortened: bool) {
         if shortened {
             self.words.add(Counter::Shortened, 1);
         }
-        parts
+    }
+
+    /// Whether more entries of its list than that are of a part of the row.
+    #[cold]
+    fn has_parts(&self, more_than: usize) -> bool {
+        let list = List::of(self.words.get(self.cell));
+        let (mut node, mut parts) = (list.node, 0);
+        for place in (0..list.nodes).rev() {
+            let entries = Of::Row.entries(node, place);
+            let known = entries.filter_map(|at| self.read(at, Of::Row));
+            parts += known.filter(Entry::is_part).count();
+            node = self.next(node);
+        }
+        parts > more_than
     }
 
     /// Puts an empty node at the begin of a list: its first entry.
@@ -299,8 +369,9 @@ impl<'w, 'a> Row<'w, 'a> {
         let node = nodes.take(self.words, list.nodes)?;
         let at = ENTRY * node as usize;
         // A node that was another list's before says still where that goes on.
-        self.words.set(at, u64::from(list.node as u16));
-        self.words.set(at + 1, u64::from(list.node >> 16));
+        let (low, high) = (list.node & ((1 << LINK[0]) - 1), list.node >> LINK[0]);
+        self.words.set(at, u64::from(low));
+        self.words.set(at + 1, u64::from(high));
         let nodes = list.nodes + 1;
         self.words.set(cell, List { node, nodes }.word());
         Some(at)
@@ -308,10 +379,10 @@ impl<'w, 'a> Row<'w, 'a> {
 
     /// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
     /// is new as much. Whether any were left out.
-    fn shorten(&self, alike: &Alike, segment: u32, new: &mut u128) -> bool {
+    fn shorten(&self, of: Of, alike: &Alike, segment: u32, new: &mut u128) -> bool {
         let mut all = [(segment, None, *new); MOST_ALIKE + 1];
         for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
-            *place = (segment, Some(at), self.bytes(at));
+            *place = (segment, Some(at), self.bytes(at, of));
         }
         let all = &mut all[..=alike.count];
         all.sort_unstable_by_key(|(segment, ..)| *segment);
@@ -329,7 +400,7 @@ impl<'w, 'a> Row<'w, 'a> {
             any |= kept != *bytes;
             match at {
                 None => *new = kept,
-                Some(at) if kept != *bytes => self.write_bytes(*at, kept),
+                Some(at) if kept != *bytes => self.write_bytes(*at, of, kept),
                 Some(_) => {}
             }
         }
@@ -337,16 +408,26 @@ impl<'w, 'a> Row<'w, 'a> {
     }
 
     fn next(&self, node: u32) -> u32 {
-        let half = |word: usize| u32::from(self.words.get(ENTRY * node as usize + word) as u16);
-        half(0) | half(1) << 16
+        let part = |word: usize| {
+            let word = self.words.get(ENTRY * node as usize + word) & link(word);
+            word as u32
+        };
+        part(0) | part(1) << LINK[0]
     }
 
-    fn bytes(&self, at: usize) -> u128 {
-        u128::from(self.words.get(at + 2)) | u128::from(self.words.get(at + 3)) << 64
+    fn bytes(&self, at: usize, of: Of) -> u128 {
+        match of {
+            Of::Row => {
+                u128::from(self.words.get(at + 2)) | u128::from(self.words.get(at + 3)) << 64
+            }
+            Of::Granule(granule) => {
+                u128::from((self.words.get(at + 1) >> LINK[1]) as u8) << (8 * granule)
+            }
+        }
     }
 
-    fn read(&self, at: usize) -> Option<Entry> {
-        let bytes = self.bytes(at);
+    fn read(&self, at: usize, of: Of) -> Option<Entry> {
+        let bytes = self.bytes(at, of);
         if bytes == 0 {
             return None;
         }
@@ -355,38 +436,48 @@ impl<'w, 'a> Row<'w, 'a> {
             granule: self.first,
             mask: 0,
             life: (second >> 40) as u32,
-            kind: (first >> 16) as u8 & 15,
+            kind: (first >> LINK[0]) as u8 & 7,
             thread: (first >> 20) as u16 & 0xfff,
             segment: (first >> 32) as u32,
-            site: (second >> 16) as u32 & 0xff_ffff,
+            site: (second >> 20) as u32 & 0xf_ffff,
         };
         Some(Entry { access, bytes })
     }
 
     /// Writes an entry; where the next node is stays.
-    fn write(&self, at: usize, entry: &Entry) {
+    fn write(&self, at: usize, of: Of, entry: &Entry) {
         let access = &entry.access;
         let first = u64::from(access.segment) << 32
             | u64::from(access.thread & 0xfff) << 20
-            | u64::from(access.kind & 15) << 16;
-        let second = u64::from(access.life) << 40 | u64::from(access.site & 0xff_ffff) << 16;
+            | u64::from(access.kind & 7) << LINK[0];
+        let second = u64::from(access.life) << 40 | u64::from(access.site & 0xf_ffff) << 20;
         // Whoever reads it after a kill in between finds nothing there.
-        self.write_bytes(at, 0);
-        for (at, word) in [(at, first), (at + 1, second)] {
-            self.words.set(at, word | self.words.get(at) & 0xffff);
+        self.write_bytes(at, of, 0);
+        for (word, value) in [(0, first), (1, second)] {
+            let linked = self.words.get(at + word) & link(word);
+            self.words.set(at + word, value | linked);
         }
-        self.write_bytes(at, entry.bytes);
+        self.write_bytes(at, of, entry.bytes);
     }
 
-    fn write_bytes(&self, at: usize, bytes: u128) {
-        self.words.set(at + 2, bytes as u64);
-        self.words.set(at + 3, (bytes >> 64) as u64);
+    fn write_bytes(&self, at: usize, of: Of, bytes: u128) {
+        match of {
+            Of::Row => {
+                self.words.set(at + 2, bytes as u64);
+                self.words.set(at + 3, (bytes >> 64) as u64);
+            }
+            Of::Granule(granule) => {
+                let mask = (bytes >> (8 * granule)) as u8;
+                let others = self.words.get(at + 1) & !(0xff << LINK[1]);
+                self.words.set(at + 1, others | u64::from(mask) << LINK[1]);
+            }
+        }
     }
 }
 
-/// Where the entries of a node are, which is the one at this place in its list.
-fn entries(node: u32, place: usize) -> impl Iterator<Item = usize> {
-    (0..NODES[place]).map(move |index| ENTRY * (node as usize + index))
+/// The bits of an entry's first words that say where the next node is.
+fn link(word: usize) -> u64 {
+    (1 << LINK[word]) - 1
 }
 
 /// Entries that are alike: their segments, and where they are.
@@ -400,14 +491,14 @@ impl Alike {
     /// Where there are too many, the others stay.
     fn add(&mut self, segment: u32, at: usize) {
         if let Some(place) = self.all.get_mut(self.count) {
-            *place = (segment, (at / ENTRY) as u32);
+            *place = (segment, (at / GRANULE_ENTRY) as u32);
             self.count += 1;
         }
     }
 
     fn known(&self) -> impl Iterator<Item = (u32, usize)> {
         let known = self.all[..self.count].iter();
-        known.map(|(segment, entry)| (*segment, ENTRY * *entry as usize))
+        known.map(|(segment, entry)| (*segment, GRANULE_ENTRY * *entry as usize))
     }
 }
 
@@ -431,102 +522,4 @@ impl Before {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::access::{LIFE_BITS, kind};
-    use super::super::words::{HEAD, Reserve};
-    use super::*;
-    use std::sync::atomic::AtomicU64;
-
-    fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run {
-        let access = Access {
-            granule,
-            mask: 0xff,
-            life,
-            kind: kind::WRITE,
-            thread,
-            segment,
-            site: 1,
-        };
-        Run { access, granules }
-    }
-
-    /// Adds runs to the row of granule 32. What a read of it all by another thread is shown: each granule and
-    /// segment.
-    fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
-        let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
-        let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-        let mut nodes = Nodes::default();
-        let row = Row::new(&words, HEAD, 32);
-        for run in runs {
-            row.add(&mut nodes, run, &mut |_, _| {});
-        }
-        let mut shown = Vec::new();
-        for granule in 32..48 {
-            row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
-                shown.push((other.granule, other.segment));
-            });
-        }
-        shown.sort_unstable();
-        shown
-    }
-
-    #[test]
-    fn of_what_is_alike_the_first_and_the_last_segments_stay_in_any_order() {
-        let each: Vec<_> = (32..48)
-            .flat_map(|granule| [1, 8, 9].map(|segment| (granule, segment)))
-            .collect();
-        for order in [
-            [1, 5, 3, 8, 9, 2, 7],
-            [9, 8, 7, 5, 3, 2, 1],
-            [1, 2, 3, 5, 7, 8, 9],
-        ] {
-            let runs = order.map(|segment| run(32, 16, 1, segment, 0));
-            assert_eq!(shown(&runs), each, "{order:?}");
-        }
-    }
-
-    #[test]
-    fn a_row_that_is_accessed_in_many_ways_forgets_nothing() {
-        let mut runs: Vec<_> = (0..16)
-            .map(|n| run(32 + n, 1, 1, 20 - n as u32, 0))
-            .collect();
-        runs.push(run(34, 5, 2, 3, 0));
-        runs.push(run(32, 16, 3, 4, 0));
-        let mut expected: Vec<_> = (0..16).map(|n| (32 + n, 20 - n as u32)).collect();
-        expected.extend((34..39).map(|granule| (granule, 3)));
-        expected.extend((32..48).map(|granule| (granule, 4)));
-        expected.sort_unstable();
-        assert_eq!(shown(&runs), expected);
-        runs.reverse();
-        assert_eq!(shown(&runs), expected);
-    }
-
-    #[test]
-    fn accesses_of_one_segment_that_stand_for_others_take_their_place() {
-        let runs = [
-            run(33, 2, 1, 5, 0),
-            run(40, 3, 1, 5, 0),
-            run(32, 16, 1, 5, 0),
-        ];
-        let each: Vec<_> = (32..48).map(|granule| (granule, 5)).collect();
-        assert_eq!(shown(&runs), each);
-        let runs = [run(32, 16, 1, 5, 0), run(33, 2, 1, 5, 0)];
-        assert_eq!(shown(&runs), each);
-    }
-
-    #[test]
-    fn what_was_before_the_last_two_allocations_makes_room() {
-        let last = (1 << LIFE_BITS) - 1;
-        let runs = [(254, last - 1), (255, last), (0, 0)]
-            .map(|(segment, life)| run(32, 16, 1, 1 + segment, life));
-        let segments: Vec<_> = shown(&runs)
-            .into_iter()
-            .map(|(_, segment)| segment)
-            .collect();
-        assert!(segments.contains(&256) && segments.contains(&1));
-        assert!(!segments.contains(&255));
-        // One that comes late is kept: what it raced with may come later.
-        let runs = [1, 0].map(|life| run(32, 16, 1, 1 + life, life));
-        assert_eq!(shown(&runs).len(), 32);
-    }
-}
+mod tests;
