@@ -42,7 +42,7 @@ struct News {
     sites: [u32; 32],
 }
 
-/// The table. It grows with what a segment accesses, to little more than a megabyte.
+/// The table. It grows with what a segment accesses, to little more than two megabytes.
 #[derive(Debug)]
 pub struct Recent {
     lines: Vec<Line>,
