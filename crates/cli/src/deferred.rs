@@ -21,7 +21,7 @@ pub(crate) struct DeferredArgs {
           value_parser = PossibleValuesParser::new(Manner::ALL.map(|(name, _)| name)))]
     strategy: String,
 
-    /// Records in a buffer [default: found while the program runs]
+    /// Records in a buffer [default: 4096 for races; for profiles what is found while the program runs]
     #[arg(long, value_name = "RECORDS", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     capacity: Option<u32>,
 

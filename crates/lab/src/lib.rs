@@ -15,6 +15,7 @@ pub mod inputs;
 pub mod load;
 pub mod made;
 pub mod measure;
+pub mod peak;
 pub mod programs;
 pub mod stats;
 

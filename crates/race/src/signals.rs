@@ -1,5 +1,6 @@
 //! Signal handlers: what a thread did before it set one up comes before what the handler does, on whichever
-//! thread it runs.
+//! thread it runs. What the program asked to be ignored there is not ignored in the handler, which can come at any
+//! moment: what it releases would be missed.
 //!
 //! A handler is known by where it returns to: a few instructions of the C library that end it, the same for
 //! all.
@@ -68,6 +69,9 @@ pub(crate) fn enters(thread: &mut Thread, code: u64) {
 fn learns(thread: &mut Thread) {
     // Not in the middle of something of ours.
     if Thread::active().is_some() {
+        if thread.ignored > 0 || thread.orders_ignored > 0 {
+            thread.set_ignoring_aside();
+        }
         thread.acquire(key());
     }
 }

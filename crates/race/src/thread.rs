@@ -13,7 +13,7 @@ mod calls;
 use crate::lives;
 use crate::process::Process;
 use crate::recorder::{Front, Recorder};
-use calls::Frame;
+use calls::{Aside, Frame};
 use corewise_analyses::inside::word;
 use corewise_analyses::race::{Access, Counter, Recent, Run, Site, ThreadClock, kind};
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -47,6 +47,8 @@ pub(crate) struct Thread {
     pub(crate) ignored: u32,
     /// The same of what orders threads.
     pub(crate) orders_ignored: u32,
+    /// What was ignored where signals came whose handlers run now.
+    aside: Vec<Aside>,
     /// How deep the machine's stack was in what runs here now; 0: nothing.
     busy: usize,
     len: usize,
@@ -82,6 +84,7 @@ impl Thread {
             alone: false,
             ignored: 0,
             orders_ignored: 0,
+            aside: Vec::new(),
             busy: 0,
             len: 0,
             beyond: 0,

@@ -102,23 +102,17 @@ impl Access {
             && self.kind & other.kind & kind::ATOMIC == 0
     }
 
-    /// Whether both are of one thread and kind, and to one life of the memory.
+    /// Whether everything that races with the other races with this one, both being of one segment and to the
+    /// same bytes in the same life.
     #[inline(always)]
-    pub fn is_alike(&self, other: &Access) -> bool {
-        self.thread == other.thread && self.kind == other.kind && self.life == other.life
-    }
-
-    /// Whether everything that races with the other races with this one, both being of one segment.
-    #[inline(always)]
-    pub fn stands_for(&self, other: &Access) -> bool {
-        let kinds = match self.kind {
+    pub fn kind_stands_for(&self, other: &Access) -> bool {
+        match self.kind {
             k if k & kind::FREE != 0 => other.kind & kind::FREE != 0,
             kind::WRITE => other.kind & kind::FREE == 0,
             0 => other.kind & kind::WRITE == 0,
             k if k & kind::WRITE != 0 => other.kind & kind::ATOMIC != 0,
             _ => other.kind == self.kind,
-        };
-        kinds && self.life == other.life && other.mask & !self.mask == 0
+        }
     }
 }
 
@@ -136,19 +130,6 @@ impl Run {
     #[inline(always)]
     fn end(&self) -> u64 {
         self.access.granule + u64::from(self.granules)
-    }
-
-    /// The first granule that is in both.
-    #[inline(always)]
-    pub fn first_common(&self, other: &Run) -> Option<u64> {
-        let first = self.access.granule.max(other.access.granule);
-        (first < self.end().min(other.end())).then_some(first)
-    }
-
-    /// Whether it goes over all granules of the other.
-    #[inline(always)]
-    pub fn covers(&self, other: &Run) -> bool {
-        self.access.granule <= other.access.granule && other.end() <= self.end()
     }
 
     /// The run in pieces that end where the address of a granule is a multiple of so many.
@@ -197,7 +178,6 @@ mod tests {
                 prop_assert_eq!(piece.access.granule, at);
                 at += u64::from(piece.granules);
                 prop_assert_eq!(piece.access.granule / of, (at - 1) / of);
-                prop_assert!(run.covers(&piece) && run.first_common(&piece) == Some(piece.access.granule));
             }
             prop_assert_eq!(at, granule + u64::from(granules));
         }

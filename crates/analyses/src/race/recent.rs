@@ -2,10 +2,11 @@
 //! neighbours together.
 //!
 //! A direct-mapped table has a line for each row of sixteen granules: of each granule which bytes were read
-//! and which written. What is new is kept there, too, with where in the code it was; it comes out when the
-//! segment ends, when another row needs the line, or when the same bytes' neighbours in a granule are accessed
-//! from elsewhere. Then accesses from one place in the code to granules side by side are one run. What a thread
-//! does first in a segment comes out at once: of a process that is killed, that is seen.
+//! and which written. What is new is kept beside it, with where in the code it was, for a smaller number of lines,
+//! since that takes more; it comes out when the segment ends, when there are too many such lines, when another row
+//! needs the line, or when the same bytes' neighbours in a granule are accessed from elsewhere. Then accesses from
+//! one place in the code to granules side by side are one run. What a thread does first in a segment comes out at
+//! once: of a process that is killed, that is seen.
 
 use super::access::{Access, Run, kind};
 
@@ -13,6 +14,8 @@ use super::access::{Access, Run, kind};
 const ROW: u64 = 16;
 /// Lines of the table at first, and at most. Powers of two.
 const LINES: [usize; 2] = [1 << 7, 1 << 15];
+/// Lines of which something is kept that did not come out, at most.
+const MOST_NEWS: usize = 1 << 10;
 /// Accesses of a segment that come out at once.
 const AT_ONCE: u32 = 64;
 /// The longest run that comes out.
@@ -20,7 +23,7 @@ const LONGEST: u16 = 1 << 15;
 
 /// Words of a line: its row, which bytes of each granule were read and written (a byte a granule), the last eight
 /// bits of the granule's life, and which granules have something that did not come out yet. Above the latter are
-/// the other bits of the lives: they are the same in a row, or nearly always.
+/// the other bits of the lives (they are the same in a row, or nearly always), and the number of its [`News`].
 type Line = [u64; 8];
 const READ: usize = 1;
 const WRITTEN: usize = 3;
@@ -28,18 +31,25 @@ const LIVES: usize = 5;
 const KEPT: usize = 7;
 /// Granules of a row, a bit each.
 const ALL: u64 = 0xffff;
+/// The upper bits of the lives.
+const HIGH: u64 = 0xffff << 16;
 
-/// What did not come out: for each granule the bytes read and written.
-type Bytes = [u64; 4];
-/// And where in the code.
-type Sites = [u32; 32];
+/// What did not come out of a line: for each granule the bytes read and written, and where in the code.
+#[derive(Clone, Copy, Debug)]
+struct News {
+    line: u32,
+    bytes: [u64; 4],
+    sites: [u32; 32],
+}
 
-/// The table. It grows with what a segment accesses, to seven megabytes.
+/// The table. It grows with what a segment accesses, to little more than two megabytes.
 #[derive(Debug)]
 pub struct Recent {
     lines: Vec<Line>,
-    bytes: Vec<Bytes>,
-    sites: Vec<Sites>,
+    /// Those of lines without any are zero.
+    news: Vec<News>,
+    /// Which of them no line has.
+    free: Vec<u16>,
     /// Lines that are in use.
     used: Vec<u32>,
     at_once: u32,
@@ -77,6 +87,34 @@ impl<E: FnMut(Run)> Joining<'_, E> {
     }
 }
 
+impl News {
+    /// Takes an access, unless bytes of the granule are kept that were accessed so from elsewhere.
+    #[inline(always)]
+    fn takes(&mut self, access: &Access, writes: usize, index: u64) -> bool {
+        let kept = byte(&self.bytes, 2 * writes, index);
+        let site = &mut self.sites[16 * writes + index as usize];
+        let takes = kept == 0 || *site == access.site;
+        if takes {
+            *site = access.site;
+            set_byte(&mut self.bytes, 2 * writes, index, kept | access.mask);
+        }
+        takes
+    }
+
+    /// Takes out what is kept of a granule, that was accessed as now.
+    fn out(&mut self, now: &Access, writes: usize, index: u64) -> Access {
+        let mask = byte(&self.bytes, 2 * writes, index);
+        set_byte(&mut self.bytes, 2 * writes, index, 0);
+        Access {
+            mask,
+            site: self.sites[16 * writes + index as usize],
+            thread: 0,
+            segment: 0,
+            ..*now
+        }
+    }
+}
+
 impl Default for Recent {
     fn default() -> Recent {
         Recent::with(LINES[0])
@@ -95,18 +133,32 @@ fn set_byte(words: &mut [u64], at: usize, index: u64, value: u8) {
     *word = *word & !(0xff << shift) | u64::from(value) << shift;
 }
 
+/// Bytes of a granule are known from now on.
+#[inline(always)]
+fn see(line: &mut Line, access: &Access, writes: usize, index: u64) {
+    let known = READ + 2 * writes;
+    let seen = byte(line, known, index) | access.mask;
+    set_byte(line, known, index, seen);
+}
+
 /// The life of a granule.
 #[inline(always)]
 fn life(line: &Line, index: u64) -> u32 {
-    (line[KEPT] >> 8) as u32 & !0xff | u32::from(byte(line, LIVES, index))
+    ((line[KEPT] & HIGH) >> 8) as u32 | u32::from(byte(line, LIVES, index))
+}
+
+/// The number of its news, if something is kept.
+#[inline(always)]
+fn news_of(line: &Line) -> Option<usize> {
+    (line[KEPT] & ALL != 0).then_some((line[KEPT] >> 32) as usize)
 }
 
 impl Recent {
     fn with(lines: usize) -> Recent {
         Recent {
             lines: vec![[0; 8]; lines],
-            bytes: vec![[0; 4]; lines],
-            sites: vec![[0; 32]; lines],
+            news: Vec::new(),
+            free: Vec::new(),
             used: Vec::new(),
             at_once: 0,
         }
@@ -139,20 +191,15 @@ impl Recent {
         let (row, index) = (access.granule / ROW, access.granule % ROW);
         let slot = self.line_of(row);
         let writes = usize::from(access.kind & kind::WRITE != 0);
-        let (line, bytes) = (&mut self.lines[slot], &mut self.bytes[slot]);
-        let site = &mut self.sites[slot][16 * writes + index as usize];
-        let kept = byte(bytes, 2 * writes, index);
+        let line = &mut self.lines[slot];
         // The usual case, in which nothing comes out.
         if line[0] == row
             && life(line, index) == access.life
+            && let Some(news) = news_of(line).and_then(|news| self.news.get_mut(news))
             && self.at_once == AT_ONCE
-            && (kept == 0 || *site == access.site)
+            && news.takes(access, writes, index)
         {
-            let known = READ + 2 * writes;
-            let seen = byte(line, known, index) | access.mask;
-            set_byte(line, known, index, seen);
-            set_byte(bytes, 2 * writes, index, kept | access.mask);
-            *site = access.site;
+            see(line, access, writes, index);
             line[KEPT] |= 1 << index;
         } else {
             self.add_slowly(access, emit);
@@ -184,19 +231,16 @@ impl Recent {
         }
         if life(&self.lines[slot], index) != access.life {
             // Another thread freed the memory and allocated it again.
-            let high = u64::from(access.life & !0xff);
-            let other = self.lines[slot][KEPT] & !ALL != high << 8;
+            let high = u64::from(access.life & !0xff) << 8;
+            let other = self.lines[slot][KEPT] & HIGH != high;
             let granules = if other { ALL } else { 1 << index };
             self.forget_in(slot, granules, &mut joining);
             let line = &mut self.lines[slot];
-            line[KEPT] = line[KEPT] & ALL | high << 8;
+            line[KEPT] = line[KEPT] & !HIGH | high;
             set_byte(line, LIVES, index, access.life as u8);
         }
         let writes = usize::from(access.kind & kind::WRITE != 0);
-        let line = &mut self.lines[slot];
-        let known = READ + 2 * writes;
-        let seen = byte(line, known, index) | access.mask;
-        set_byte(line, known, index, seen);
+        see(&mut self.lines[slot], access, writes, index);
         if self.at_once < AT_ONCE {
             self.at_once += 1;
             joining.end();
@@ -210,30 +254,51 @@ impl Recent {
             });
             return;
         }
-        let site = &mut self.sites[slot][16 * writes + index as usize];
-        let mut bytes = byte(&self.bytes[slot], 2 * writes, index);
-        if bytes != 0 && *site != access.site {
-            joining.add(
-                writes,
-                Access {
-                    mask: bytes,
-                    site: *site,
-                    thread: 0,
-                    segment: 0,
-                    ..*access
-                },
-            );
-            bytes = 0;
+        let news = match news_of(&self.lines[slot]) {
+            Some(news) => news,
+            None => self.take_news(slot, &mut joining),
+        };
+        let known = &mut self.news[news];
+        if !known.takes(access, writes, index) {
+            joining.add(writes, known.out(access, writes, index));
+            known.takes(access, writes, index);
         }
-        *site = access.site;
-        set_byte(
-            &mut self.bytes[slot],
-            2 * writes,
-            index,
-            bytes | access.mask,
-        );
-        line[KEPT] |= 1 << index;
+        let line = &mut self.lines[slot];
+        line[KEPT] = line[KEPT] & (HIGH | ALL) | (news as u64) << 32 | 1 << index;
         joining.end();
+    }
+
+    /// A place for the news of a line, which has none.
+    fn take_news(&mut self, slot: usize, joining: &mut Joining<'_, impl FnMut(Run)>) -> usize {
+        if self.free.is_empty() && self.news.len() >= MOST_NEWS {
+            self.all_come_out(joining);
+        }
+        let line = slot as u32;
+        if let Some(free) = self.free.pop() {
+            let news = usize::from(free);
+            self.news[news].line = line;
+            return news;
+        }
+        self.news.push(News {
+            line,
+            bytes: [0; 4],
+            sites: [0; 32],
+        });
+        self.news.len() - 1
+    }
+
+    /// What is kept of all lines.
+    fn all_come_out(&mut self, joining: &mut Joining<'_, impl FnMut(Run)>) {
+        let news = self.news.iter().map(|news| news.line as usize);
+        let mut lines: Vec<_> = news
+            .map(|slot| (self.lines[slot][0], slot))
+            .filter(|(_, slot)| news_of(&self.lines[*slot]).is_some())
+            .collect();
+        // Runs go on from row to row.
+        lines.sort_unstable();
+        for (_, slot) in lines {
+            self.come_out(slot, ALL, joining);
+        }
     }
 
     /// Makes the table larger, unless it is as large as it gets. What it said is forgotten.
@@ -252,21 +317,15 @@ impl Recent {
     /// The segment ends: everything comes out, and nothing is covered any more.
     pub fn end_segment(&mut self, mut emit: impl FnMut(Run)) {
         self.at_once = 0;
-        let mut used = std::mem::take(&mut self.used);
-        // Runs go on from row to row.
-        used.sort_unstable_by_key(|slot| self.lines[*slot as usize][0]);
         let mut joining = Joining {
             open: [None; 2],
             emit: &mut emit,
         };
-        for slot in &used {
-            let slot = *slot as usize;
-            self.come_out(slot, ALL, &mut joining);
-            self.lines[slot] = [0; 8];
-        }
+        self.all_come_out(&mut joining);
         joining.end();
-        used.clear();
-        self.used = used;
+        for slot in self.used.drain(..) {
+            self.lines[slot as usize] = [0; 8];
+        }
     }
 
     /// Memory is no longer what it was: what is known of it comes out, and is not covered any more.
@@ -321,8 +380,14 @@ impl Recent {
     fn come_out(&mut self, slot: usize, granules: u64, joining: &mut Joining<'_, impl FnMut(Run)>) {
         let line = &mut self.lines[slot];
         let (row, mut left) = (line[0], line[KEPT] & granules);
+        let Some(number) = news_of(line).filter(|_| left != 0) else {
+            return;
+        };
         line[KEPT] &= !granules;
-        let (bytes, sites) = (&mut self.bytes[slot], &self.sites[slot]);
+        if news_of(line).is_none() {
+            self.free.push(number as u16);
+        }
+        let News { bytes, sites, .. } = &mut self.news[number];
         while left != 0 {
             let index = u64::from(left.trailing_zeros());
             left &= left - 1;
@@ -350,139 +415,4 @@ impl Recent {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::{HashMap, HashSet};
-
-    /// A byte of memory, in one of its lives.
-    type Byte = (u64, u32, u32);
-
-    fn bytes(run: &Run) -> impl Iterator<Item = Byte> {
-        let access = run.access;
-        (access.granule..access.granule + u64::from(run.granules)).flat_map(move |granule| {
-            let bits = (0..8).filter(move |bit| access.mask >> bit & 1 != 0);
-            bits.map(move |bit| (granule, bit, access.life))
-        })
-    }
-
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Access {
-            granule: u64,
-            mask: u8,
-            writes: bool,
-            site: u32,
-        },
-        /// So many granules, from one place in the code.
-        Sweep {
-            granule: u64,
-            granules: u64,
-            writes: bool,
-        },
-        Allocate {
-            granule: u64,
-            granules: u64,
-            /// As many times, one after the other.
-            by: u32,
-        },
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        // Some share lines with others.
-        let granule = || (0_u64..3, 0_u64..100).prop_map(|(far, near)| (far << 37 | near) + 4000);
-        prop_oneof![
-            4 => (granule(), prop_oneof![Just(0x0f), Just(0xf0), 1_u8..], any::<bool>(), 1_u32..4)
-                .prop_map(|(granule, mask, writes, site)| Step::Access { granule, mask, writes, site }),
-            2 => (granule(), 1_u64..60, any::<bool>())
-                .prop_map(|(granule, granules, writes)| Step::Sweep { granule, granules, writes }),
-            1 => (granule(), 1_u64..40, prop_oneof![Just(1_u32), Just(255), Just(256), 1_u32..70_000])
-                .prop_map(|(granule, granules, by)| Step::Allocate { granule, granules, by }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn what_comes_out_is_what_was_accessed_and_stands_for_all_of_it(
-            steps in proptest::collection::vec(step(), 1..200),
-        ) {
-            let mut recent = Recent::default();
-            let mut out = Vec::new();
-            let mut lives: HashMap<u64, u32> = HashMap::new();
-            let mut accesses = Vec::new();
-            for step in steps {
-                let (granule, granules, mask, writes, site) = match step {
-                    Step::Access { granule, mask, writes, site } => (granule, 1, mask, writes, site),
-                    Step::Sweep { granule, granules, writes } => (granule, granules, 0xff, writes, 9),
-                    Step::Allocate { granule, granules, by } => {
-                        recent.forget(granule << 3, (granules - 1) << 3, |run| out.push(run));
-                        for granule in granule..granule + granules {
-                            *lives.entry(granule).or_default() += by;
-                        }
-                        continue;
-                    }
-                };
-                for granule in granule..granule + granules {
-                    let kind = if writes { kind::WRITE } else { 0 };
-                    let life = lives.get(&granule).copied().unwrap_or_default();
-                    let access = Access { granule, mask, life, kind, thread: 0, segment: 0, site };
-                    accesses.push(access);
-                    if !recent.covers(granule, mask, writes) {
-                        recent.add(&access, |run| out.push(run));
-                    }
-                }
-            }
-            recent.end_segment(|run| out.push(run));
-            // Each byte that comes out was accessed so, from there.
-            let all = |accesses: &[Access]| -> HashSet<(Byte, u8, u32)> {
-                let runs = accesses.iter().map(|access| Run { access: *access, granules: 1 });
-                runs.flat_map(|run| bytes(&run).map(move |byte| (byte, run.access.kind, run.access.site)).collect::<Vec<_>>())
-                    .collect()
-            };
-            let accessed = all(&accesses);
-            let (mut read, mut written) = (HashSet::new(), HashSet::new());
-            for run in &out {
-                for byte in bytes(run) {
-                    prop_assert!(accessed.contains(&(byte, run.access.kind, run.access.site)), "{run:?}");
-                    match run.access.kind {
-                        0 => read.insert(byte),
-                        _ => written.insert(byte),
-                    };
-                }
-            }
-            for (byte, kind, _) in accessed {
-                prop_assert!(written.contains(&byte) || kind == 0 && read.contains(&byte), "{byte:?} {kind}");
-            }
-            // Nothing of it is left for the next segment.
-            let before = out.len();
-            recent.end_segment(|run| out.push(run));
-            prop_assert_eq!(out.len(), before);
-            prop_assert!(!recent.covers(accesses.first().map_or(7, |access| access.granule), 1, false));
-        }
-    }
-
-    #[test]
-    fn a_long_sweep_comes_out_as_few_runs() {
-        let mut recent = Recent::default();
-        let mut out = Vec::new();
-        let access = |granule, mask| Access {
-            granule,
-            mask,
-            life: 1,
-            kind: kind::WRITE,
-            thread: 0,
-            segment: 0,
-            site: 5,
-        };
-        // Four bytes at a time.
-        for granule in 10_000..20_000 {
-            recent.add(&access(granule, 0x0f), |run| out.push(run));
-            recent.add(&access(granule, 0xf0), |run| out.push(run));
-        }
-        recent.end_segment(|run| out.push(run));
-        // Whenever the table grows, what it had comes out.
-        assert!(out.len() < AT_ONCE as usize + 10, "{}", out.len());
-        let last = out[out.len() - 1];
-        assert!(last.access.mask == 0xff && last.granules > 2000, "{last:?}");
-    }
-}
+mod tests;

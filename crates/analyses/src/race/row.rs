@@ -2,56 +2,160 @@
 //!
 //! FastTrack keeps the last write and the last reads of each variable, since it sees accesses in order. Here
 //! they come in any order, so several of each thread are kept: of those that are alike (same thread, same
-//! kind) the first segment and the last ones. That an access between others made room shows only where one
-//! comes late that is ordered with them, and not with it. Within a segment, one access stands for all that
-//! race with no more than it does. Of memory that was freed and allocated again, what was before the last
+//! kind) the first segment and the last ones, for each byte. That an access between others made room shows only
+//! where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
+//! that race with no more than it does. Of memory that was freed and allocated again, what was before the last
 //! time makes room, too.
 //!
-//! Programs access neighbours in the same way: so what is kept is of one granule or several, and a row has one
-//! list. Where its granules are accessed in too many different ways, each gets a list of its own. A list is of
-//! nodes of the size of a cache's line, since most of the time is spent waiting for memory.
+//! Programs access neighbours from the same place in the code, though not always the same bytes of each: so one
+//! *entry* is of all bytes of a row that one place accessed in one segment, a bit each. Where too many places or
+//! segments access pieces of a row, each granule gets a list of its own. A list is of nodes, each as large as
+//! all before it, so that long ones are found with few steps and short ones take little.
 
 use super::access::{Access, Run, lives_between};
 use super::words::{Counter, Words};
 
 /// Granules of a row.
 pub(super) const ROW: u64 = 16;
-/// Words of what is kept of accesses: segment, site, and which granules (0: nothing is kept here); mask, kind,
-/// thread and life. The last 16 bits of the second are a half of where the next node is, in a node's first two.
-const ENTRY: usize = 2;
-/// Entries of a node.
-const ENTRIES: usize = 4;
-/// Words of a node.
-const NODE: usize = ENTRY * ENTRIES;
-/// Nodes that are taken from memory at once.
-const CHUNK: usize = 64;
-/// What is kept in a list.
+/// Words of an entry of a row's list: segment, thread and kind; life, site and, in a granule's, a mask; and in a
+/// row's the bytes, two words. No bytes, or no mask: nothing is kept here. The last bits of the first two say in a
+/// node's first entry where the next node is.
+const ENTRY: usize = 4;
+/// Words of an entry of a granule's list.
+const GRANULE_ENTRY: usize = 2;
+/// How many bits of where the next node is are in each of the two.
+const LINK: [u32; 2] = [17, 12];
+/// What the nodes of a list have room for, by their place in it, the last one first: so many entries of a row, or
+/// twice as many of a granule.
+const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
+/// What is kept in a list at most.
 const MOST: usize = 48;
-/// What is kept in a list that is alike.
-const MOST_ALIKE: usize = 3;
 /// Entries of a part of a row in its list before each granule gets its own.
-const MOST_PARTS: usize = 12;
+const MOST_PARTS: usize = 24;
+/// Segments of which accesses that are alike are kept, of each byte.
+const KEPT_ALIKE: usize = 3;
+/// Entries that are alike and looked at together.
+const MOST_ALIKE: usize = 8;
+/// Threads and kinds whose accesses in the life before are told apart.
+const MOST_BEFORE: usize = 8;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
 const LIVES: i32 = 2;
-/// In a row's word: its lower half is not its first node, but where the granules' lists are.
-const APART: u64 = 1 << 32;
+/// In a row's word: it says not where its list is, but where those of the granules are.
+const APART: u64 = 1 << 63;
+/// Words that are taken from memory at once.
+const CHUNK: usize = 1 << 10;
 
-/// Nodes that nobody uses.
+/// Memory of nodes that nobody uses: where they are, in entries of a row.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    free: Vec<u32>,
+    free: [Vec<u32>; NODES.len()],
+    /// The rest of what was taken last: where it begins, and how many entries.
+    rest: (u32, usize),
 }
 
 impl Nodes {
-    /// The number of an empty node.
-    fn take(&mut self, words: &Words<'_>) -> Option<u32> {
-        if let Some(node) = self.free.pop() {
+    /// An empty node that is the one at this place in its list.
+    fn take(&mut self, words: &Words<'_>, place: usize) -> Option<u32> {
+        if let Some(node) = self.free[place].pop() {
             return Some(node);
         }
-        let first = words.take(CHUNK * NODE + NODE - 1)?.div_ceil(NODE);
-        let first = u32::try_from(first).ok()?;
-        self.free.extend((first + 1..first + CHUNK as u32).rev());
-        Some(first)
+        let entries = NODES[place];
+        if self.rest.1 < entries {
+            // Aligned to a cache's line.
+            let first = words.take(CHUNK + 7)?.next_multiple_of(8) / ENTRY;
+            let (rest, count) = (u32::try_from(first).ok()?, CHUNK / ENTRY);
+            let (left, single) = (self.rest, &mut self.free[0]);
+            single.extend(left.0..left.0 + left.1 as u32);
+            self.rest = (rest, count);
+        }
+        let node = self.rest.0;
+        if u64::from(node) >> (LINK[0] + LINK[1]) != 0 {
+            return None;
+        }
+        self.rest = (node + entries as u32, self.rest.1 - entries);
+        Some(node)
+    }
+}
+
+/// A list in a row's or granule's word: where its first node is, and how many nodes there are.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    node: u32,
+    nodes: usize,
+}
+
+impl List {
+    fn of(word: u64) -> List {
+        List {
+            node: word as u32,
+            nodes: ((word >> 32) as usize).min(NODES.len()),
+        }
+    }
+
+    fn word(self) -> u64 {
+        (self.nodes as u64) << 32 | u64::from(self.node)
+    }
+}
+
+/// Accesses of one thread in one segment from one place in the code, to bytes of a row.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// The granule is not said here, and the mask not used.
+    access: Access,
+    /// A bit for each byte of the row.
+    bytes: u128,
+}
+
+impl Entry {
+    fn of(run: &Run) -> Entry {
+        let each = u128::from(run.access.mask) * (u128::MAX / 0xff);
+        let (from, granules) = (run.access.granule % ROW, u64::from(run.granules));
+        let all = u128::MAX >> (8 * (ROW - granules.clamp(1, ROW - from)));
+        Entry {
+            access: run.access,
+            bytes: each & all << (8 * from),
+        }
+    }
+
+    fn is_part(&self) -> bool {
+        // Some byte of each granule: the bits of each are gathered in its lowest.
+        let half = self.bytes | self.bytes >> 4;
+        let quarter = half | half >> 2;
+        let each = u128::MAX / 0xff;
+        (quarter | quarter >> 1) & each != each
+    }
+
+    /// The access to the granule with this byte of the row.
+    fn at(&self, first: u64, byte: u32) -> Access {
+        let granule = byte / 8;
+        Access {
+            granule: first + u64::from(granule),
+            mask: (self.bytes >> (8 * granule)) as u8,
+            ..self.access
+        }
+    }
+}
+
+/// What a list is of: the whole row, or this granule of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    Row,
+    Granule(u64),
+}
+
+impl Of {
+    /// Words of an entry.
+    fn entry(self) -> usize {
+        match self {
+            Of::Row => ENTRY,
+            Of::Granule(_) => GRANULE_ENTRY,
+        }
+    }
+
+    /// Where the entries of a node are, which is the one at this place in its list.
+    fn entries(self, node: u32, place: usize) -> impl Iterator<Item = usize> {
+        let from = ENTRY * node as usize;
+        (from..from + ENTRY * NODES[place]).step_by(self.entry())
     }
 }
 
@@ -85,12 +189,20 @@ impl<'w, 'a> Row<'w, 'a> {
         if word & APART != 0 {
             let lists = word as u32 as usize;
             for single in run.pieces(1) {
-                let cell = lists + (single.access.granule % ROW) as usize;
-                self.add_to(cell, nodes, &single, other);
+                let granule = single.access.granule % ROW;
+                let cell = lists + granule as usize;
+                self.add_to(
+                    (cell, Of::Granule(granule)),
+                    nodes,
+                    &Entry::of(&single),
+                    other,
+                );
             }
             return;
         }
-        if self.add_to(self.cell, nodes, run, other) > MOST_PARTS {
+        if self.add_to((self.cell, Of::Row), nodes, &Entry::of(run), other) > MOST_PARTS
+            && self.has_parts(MOST_PARTS)
+        {
             self.take_apart(nodes);
         }
     }
@@ -102,331 +214,312 @@ impl<'w, 'a> Row<'w, 'a> {
         let Some(lists) = lists.and_then(|lists| u32::try_from(lists).ok()) else {
             return;
         };
-        let mut node = self.words.get(self.cell) as u32;
-        for _ in 0..MOST {
-            if node == 0 {
-                break;
-            }
-            for at in entries(node) {
-                let Some(known) = self.read(at) else {
+        let list = List::of(self.words.get(self.cell));
+        let mut node = list.node;
+        for place in (0..list.nodes).rev() {
+            for at in Of::Row.entries(node, place) {
+                let Some(known) = self.read(at, Of::Row) else {
                     continue;
                 };
-                for single in known.pieces(1) {
-                    let cell = lists as usize + (single.access.granule % ROW) as usize;
-                    // Nothing is alike in it that is not in this list: one is as good as another.
-                    self.add_to(cell, nodes, &single, &mut |_, _| {});
+                for granule in 0..ROW {
+                    let bytes = known.bytes & 0xff << (8 * granule);
+                    if bytes != 0 {
+                        let cell = (u64::from(lists) + granule) as usize;
+                        // Nothing is alike in it that is not in this list: one is as good as another.
+                        let to = (cell, Of::Granule(granule));
+                        self.add_to(to, nodes, &Entry { bytes, ..known }, &mut |_, _| {});
+                    }
                 }
-                self.words.set(at, 0);
+                self.write_bytes(at, Of::Row, 0);
             }
             let next = self.next(node);
-            nodes.free.push(node);
+            nodes.free[place].push(node);
             node = next;
         }
         self.words.set(self.cell, APART | u64::from(lists));
     }
 
-    /// Adds to a list. How many entries it now has that are of a part of the row.
+    /// Adds to a list. How many entries it now has, unless it has what is new already.
     fn add_to(
         &self,
-        cell: usize,
+        (cell, of): (usize, Of),
         nodes: &mut Nodes,
-        run: &Run,
+        new: &Entry,
         other: &mut impl FnMut(&Access, &Access),
     ) -> usize {
-        let access = &run.access;
-        let mut node = self.words.get(cell) as u32;
-        let mut room = None;
-        let (mut count, mut parts, mut gone) = (0, 0, 0);
+        let access = &new.access;
+        let list = List::of(self.words.get(cell));
+        // What is not there yet, where there is room, and an entry that could as well have it.
+        let (mut left, mut room, mut same) = (new.bytes, None, None);
+        let (mut count, mut shortened) = (0, false);
         let mut alike = Alike::default();
-        let mut replaced = false;
-        let mut last = 0;
-        // Which threads and kinds were seen of the life before: those that are a multiple of 16 threads apart
-        // share theirs.
-        let mut before = 0_u64;
-        // Nobody keeps more than `MOST`; a list that a program bent into a circle ends, too.
-        for _ in 0..=MOST / ENTRIES {
-            if node == 0 {
-                break;
-            }
-            for at in entries(node) {
-                let Some(known) = self.read(at) else {
+        let mut before = None;
+        let (mut last, mut node) = (0, list.node);
+        for place in (0..list.nodes).rev() {
+            for at in of.entries(node, place) {
+                let Some(mut known) = self.read(at, of) else {
                     room = room.or(Some(at));
                     continue;
                 };
-                let whole = run.covers(&known);
-                let mut goes = false;
-                if known.access.thread != access.thread {
-                    if let Some(granule) = run.first_common(&known) {
-                        let there = |access: &Access| Access { granule, ..*access };
-                        other(&there(access), &there(&known.access));
-                    }
-                } else if known.access.segment == access.segment {
-                    if known.covers(run) && known.access.stands_for(access) {
-                        return 0;
-                    }
-                    goes = whole && access.stands_for(&known.access);
-                    if goes && !replaced {
-                        replaced = true;
-                        goes = false;
-                        self.write(at, run);
-                    }
-                } else if whole
-                    && known.access.is_alike(access)
-                    && known.access.mask & !access.mask == 0
-                {
-                    let equal = known.covers(run) && known.access.mask == access.mask;
-                    alike.add(known.access.segment, at, equal);
+                let common = known.bytes & new.bytes;
+                let is_own = known.access.thread == access.thread;
+                let is_now = is_own && known.access.segment == access.segment;
+                if common == 0 && !is_now {
+                    count += 1;
+                    last = at;
+                    continue;
                 }
+                let mut goes = 0;
                 let age = lives_between(access.life, known.access.life);
-                let mut old = whole && age >= LIVES;
-                if whole && age == LIVES - 1 {
-                    let kind = u64::from(known.access.kind & 3);
-                    let bit = 1 << (u64::from(known.access.thread & 15) << 2 | kind);
-                    old = before & bit != 0;
-                    before |= bit;
+                if is_now && age == 0 {
+                    if known.access.kind == access.kind && known.access.site == access.site {
+                        same = Some((at, known.bytes));
+                    }
+                    if known.access.kind_stands_for(access) {
+                        left &= !common;
+                        // All of it is there, and was compared with the others before.
+                        if left == 0 {
+                            self.count_shortened(shortened);
+                            return 0;
+                        }
+                    } else if access.kind_stands_for(&known.access) {
+                        goes = common;
+                    }
+                } else {
+                    if !is_own {
+                        let byte = common.trailing_zeros();
+                        other(&new.at(self.first, byte), &known.at(self.first, byte));
+                    } else if age == 0 && known.access.kind == access.kind {
+                        alike.add(known.access.segment, at);
+                    }
+                    if age >= LIVES {
+                        goes = common;
+                    } else if age == LIVES - 1 {
+                        let before = before.get_or_insert_with(Before::default);
+                        goes = before.seen(&known.access, common);
+                    }
+                    shortened |= goes != 0;
                 }
-                if old || goes {
-                    gone += usize::from(old);
-                    self.words.set(at, 0);
+                if goes != 0 {
+                    known.bytes &= !goes;
+                    self.write_bytes(at, of, known.bytes);
+                }
+                if known.bytes == 0 {
                     room = room.or(Some(at));
                 } else {
                     count += 1;
-                    parts += self.is_part(&known);
                     last = at;
                 }
             }
             node = self.next(node);
         }
-        self.shortened(gone);
-        if replaced {
-            return parts;
+        if left != 0 && alike.count + 1 > KEPT_ALIKE {
+            shortened |= self.shorten(of, &alike, access.segment, &mut left);
         }
-        let mut goes = None;
-        if alike.count >= MOST_ALIKE {
-            goes = alike.replaced_by(access.segment);
-            if goes.is_none() {
-                self.shortened(1);
-                return parts;
+        if left != 0 {
+            if let Some((at, bytes)) = same {
+                self.write_bytes(at, of, bytes | left);
+            } else {
+                let full = count >= MOST;
+                shortened |= full;
+                let at = if full { Some(last) } else { room };
+                match at.or_else(|| self.push(cell, list, nodes)) {
+                    Some(at) => self.write(
+                        at,
+                        of,
+                        &Entry {
+                            bytes: left,
+                            ..*new
+                        },
+                    ),
+                    None => self.words.add(Counter::NoRoom, 1),
+                }
+                count += usize::from(!full);
             }
-        } else if count >= MOST {
-            goes = Some(last);
         }
-        if let Some(at) = goes {
-            self.shortened(1);
-            parts -= self.read(at).map_or(0, |known| self.is_part(&known));
-        }
-        let Some(at) = goes.or(room).or_else(|| self.push(cell, nodes)) else {
-            self.words.add(Counter::NoRoom, 1);
-            return parts;
-        };
-        self.write(at, run);
-        parts + self.is_part(run)
+        self.count_shortened(shortened);
+        count
     }
 
-    fn is_part(&self, run: &Run) -> usize {
-        usize::from(u64::from(run.granules) < ROW)
+    fn count_shortened(&self, shortened: bool) {
+        if shortened {
+            self.words.add(Counter::Shortened, 1);
+        }
     }
 
-    fn shortened(&self, by: usize) {
-        if by > 0 {
-            self.words.add(Counter::Shortened, by as u64);
+    /// Whether more entries of its list than that are of a part of the row.
+    #[cold]
+    fn has_parts(&self, more_than: usize) -> bool {
+        let list = List::of(self.words.get(self.cell));
+        let (mut node, mut parts) = (list.node, 0);
+        for place in (0..list.nodes).rev() {
+            let entries = Of::Row.entries(node, place);
+            let known = entries.filter_map(|at| self.read(at, Of::Row));
+            parts += known.filter(Entry::is_part).count();
+            node = self.next(node);
         }
+        parts > more_than
     }
 
     /// Puts an empty node at the begin of a list: its first entry.
-    fn push(&self, cell: usize, nodes: &mut Nodes) -> Option<usize> {
-        let node = nodes.take(self.words)?;
-        let at = NODE * node as usize;
-        let next = self.words.get(cell) as u32;
-        self.words.set(at + 1, u64::from(next as u16));
-        self.words.set(at + ENTRY + 1, u64::from(next >> 16));
-        self.words.set(cell, u64::from(node));
+    fn push(&self, cell: usize, list: List, nodes: &mut Nodes) -> Option<usize> {
+        if list.nodes >= NODES.len() {
+            return None;
+        }
+        let node = nodes.take(self.words, list.nodes)?;
+        let at = ENTRY * node as usize;
+        // A node that was another list's before says still where that goes on.
+        let (low, high) = (list.node & ((1 << LINK[0]) - 1), list.node >> LINK[0]);
+        self.words.set(at, u64::from(low));
+        self.words.set(at + 1, u64::from(high));
+        let nodes = list.nodes + 1;
+        self.words.set(cell, List { node, nodes }.word());
         Some(at)
     }
 
-    fn next(&self, node: u32) -> u32 {
-        let half = |entry: usize| {
-            u32::from(self.words.get(NODE * node as usize + ENTRY * entry + 1) as u16)
-        };
-        half(0) | half(1) << 16
+    /// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
+    /// is new as much. Whether any were left out.
+    fn shorten(&self, of: Of, alike: &Alike, segment: u32, new: &mut u128) -> bool {
+        let mut all = [(segment, None, *new); MOST_ALIKE + 1];
+        for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
+            *place = (segment, Some(at), self.bytes(at, of));
+        }
+        let all = &mut all[..=alike.count];
+        all.sort_unstable_by_key(|(segment, ..)| *segment);
+        // Bytes that so many later ones have, and that earlier ones have.
+        let (mut once, mut twice, mut earlier) = (0, 0, 0);
+        let mut last = [0; MOST_ALIKE + 1];
+        for (last, (.., bytes)) in last.iter_mut().zip(&*all).rev() {
+            *last = bytes & !twice;
+            (once, twice) = (once | bytes, twice | once & bytes);
+        }
+        let mut any = false;
+        for (last, (_, at, bytes)) in last.iter().zip(&*all) {
+            let kept = last | bytes & !earlier;
+            earlier |= bytes;
+            any |= kept != *bytes;
+            match at {
+                None => *new = kept,
+                Some(at) if kept != *bytes => self.write_bytes(*at, of, kept),
+                Some(_) => {}
+            }
+        }
+        any
     }
 
-    fn read(&self, at: usize) -> Option<Run> {
-        let (first, second) = (self.words.get(at), self.words.get(at + 1));
-        if first == 0 {
+    fn next(&self, node: u32) -> u32 {
+        let part = |word: usize| {
+            let word = self.words.get(ENTRY * node as usize + word) & link(word);
+            word as u32
+        };
+        part(0) | part(1) << LINK[0]
+    }
+
+    fn bytes(&self, at: usize, of: Of) -> u128 {
+        match of {
+            Of::Row => {
+                u128::from(self.words.get(at + 2)) | u128::from(self.words.get(at + 3)) << 64
+            }
+            Of::Granule(granule) => {
+                u128::from((self.words.get(at + 1) >> LINK[1]) as u8) << (8 * granule)
+            }
+        }
+    }
+
+    fn read(&self, at: usize, of: Of) -> Option<Entry> {
+        let bytes = self.bytes(at, of);
+        if bytes == 0 {
             return None;
         }
-        let (from, to) = (first >> 4 & 15, first & 15);
+        let (first, second) = (self.words.get(at), self.words.get(at + 1));
         let access = Access {
-            granule: self.first + from,
-            mask: (second >> 56) as u8,
-            life: (second >> 16) as u32 & 0xff_ffff,
-            kind: (second >> 52) as u8 & 15,
-            thread: (second >> 40) as u16 & 0xfff,
+            granule: self.first,
+            mask: 0,
+            life: (second >> 40) as u32,
+            kind: (first >> LINK[0]) as u8 & 7,
+            thread: (first >> 20) as u16 & 0xfff,
             segment: (first >> 32) as u32,
-            site: (first >> 8) as u32 & 0xff_ffff,
+            site: (second >> 20) as u32 & 0xf_ffff,
         };
-        let granules = to.saturating_sub(from) as u16 + 1;
-        Some(Run { access, granules })
+        Some(Entry { access, bytes })
     }
 
     /// Writes an entry; where the next node is stays.
-    fn write(&self, at: usize, run: &Run) {
-        let access = &run.access;
-        let from = access.granule % ROW;
+    fn write(&self, at: usize, of: Of, entry: &Entry) {
+        let access = &entry.access;
         let first = u64::from(access.segment) << 32
-            | u64::from(access.site & 0xff_ffff) << 8
-            | from << 4
-            | (from + u64::from(run.granules) - 1) & 15;
-        let second = u64::from(access.mask) << 56
-            | u64::from(access.kind & 15) << 52
-            | u64::from(access.thread & 0xfff) << 40
-            | u64::from(access.life & 0xff_ffff) << 16
-            | self.words.get(at + 1) & 0xffff;
-        self.words.set(at + 1, second);
-        self.words.set(at, first);
+            | u64::from(access.thread & 0xfff) << 20
+            | u64::from(access.kind & 7) << LINK[0];
+        let second = u64::from(access.life) << 40 | u64::from(access.site & 0xf_ffff) << 20;
+        // Whoever reads it after a kill in between finds nothing there.
+        self.write_bytes(at, of, 0);
+        for (word, value) in [(0, first), (1, second)] {
+            let linked = self.words.get(at + word) & link(word);
+            self.words.set(at + word, value | linked);
+        }
+        self.write_bytes(at, of, entry.bytes);
+    }
+
+    fn write_bytes(&self, at: usize, of: Of, bytes: u128) {
+        match of {
+            Of::Row => {
+                self.words.set(at + 2, bytes as u64);
+                self.words.set(at + 3, (bytes >> 64) as u64);
+            }
+            Of::Granule(granule) => {
+                let mask = (bytes >> (8 * granule)) as u8;
+                let others = self.words.get(at + 1) & !(0xff << LINK[1]);
+                self.words.set(at + 1, others | u64::from(mask) << LINK[1]);
+            }
+        }
     }
 }
 
-/// Where the entries of a node are.
-fn entries(node: u32) -> impl Iterator<Item = usize> {
-    (0..ENTRIES).map(move |index| NODE * node as usize + ENTRY * index)
+/// The bits of an entry's first words that say where the next node is.
+fn link(word: usize) -> u64 {
+    (1 << LINK[word]) - 1
 }
 
-/// The segments of entries that are alike, and where these are: the first, the last, and the one before.
+/// Entries that are alike: their segments, and where they are.
 #[derive(Default)]
 struct Alike {
     count: usize,
-    /// Some are of fewer granules or bytes than what is added.
-    less: bool,
-    first: Option<(u32, usize)>,
-    last: Option<(u32, usize)>,
-    second: Option<(u32, usize)>,
+    all: [(u32, u32); MOST_ALIKE],
 }
 
 impl Alike {
-    fn add(&mut self, segment: u32, at: usize, equal: bool) {
-        let this = Some((segment, at));
-        self.count += 1;
-        self.less |= !equal;
-        if self.first.is_none_or(|(first, _)| segment < first) {
-            self.first = this;
-        }
-        if self.last.is_none_or(|(last, _)| segment > last) {
-            (self.second, self.last) = (self.last, this);
-        } else if self.second.is_none_or(|(second, _)| segment >= second) {
-            self.second = this;
+    /// Where there are too many, the others stay.
+    fn add(&mut self, segment: u32, at: usize) {
+        if let Some(place) = self.all.get_mut(self.count) {
+            *place = (segment, (at / GRANULE_ENTRY) as u32);
+            self.count += 1;
         }
     }
 
-    /// Which one makes room: the first stays, and the last ones. `None`: all stay.
-    fn replaced_by(&self, segment: u32) -> Option<usize> {
-        let ((first, first_at), (second, second_at)) = (self.first?, self.second?);
-        match segment > first {
-            false => Some(first_at),
-            true if segment < second && !self.less => None,
-            true => Some(second_at),
+    fn known(&self) -> impl Iterator<Item = (u32, usize)> {
+        let known = self.all[..self.count].iter();
+        known.map(|(segment, entry)| (*segment, GRANULE_ENTRY * *entry as usize))
+    }
+}
+
+/// The bytes that were seen of the life before, by thread and kind.
+#[derive(Default)]
+struct Before([Option<(u16, u8, u128)>; MOST_BEFORE]);
+
+impl Before {
+    /// Which of these bytes were seen already. Where there are too many threads and kinds: none.
+    fn seen(&mut self, access: &Access, bytes: u128) -> u128 {
+        for place in &mut self.0 {
+            let (thread, kind, seen) = place.get_or_insert((access.thread, access.kind, 0));
+            if (*thread, *kind) == (access.thread, access.kind) {
+                let known = *seen & bytes;
+                *seen |= bytes;
+                return known;
+            }
         }
+        0
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::access::{LIFE_BITS, kind};
-    use super::super::words::{HEAD, Reserve};
-    use super::*;
-    use std::sync::atomic::AtomicU64;
-
-    fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run {
-        let access = Access {
-            granule,
-            mask: 0xff,
-            life,
-            kind: kind::WRITE,
-            thread,
-            segment,
-            site: 1,
-        };
-        Run { access, granules }
-    }
-
-    /// Adds runs to the row of granule 32. What a read of it all by another thread is shown: each granule and
-    /// segment.
-    fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
-        let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
-        let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-        let mut nodes = Nodes::default();
-        let row = Row::new(&words, HEAD, 32);
-        for run in runs {
-            row.add(&mut nodes, run, &mut |_, _| {});
-        }
-        let mut shown = Vec::new();
-        for granule in 32..48 {
-            row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
-                shown.push((other.granule, other.segment));
-            });
-        }
-        shown.sort_unstable();
-        shown
-    }
-
-    #[test]
-    fn of_what_is_alike_the_first_and_the_last_segments_stay_in_any_order() {
-        let each: Vec<_> = (32..48)
-            .flat_map(|granule| [1, 8, 9].map(|segment| (granule, segment)))
-            .collect();
-        for order in [
-            [1, 5, 3, 8, 9, 2, 7],
-            [9, 8, 7, 5, 3, 2, 1],
-            [1, 2, 3, 5, 7, 8, 9],
-        ] {
-            let runs = order.map(|segment| run(32, 16, 1, segment, 0));
-            assert_eq!(shown(&runs), each, "{order:?}");
-        }
-    }
-
-    #[test]
-    fn a_row_that_is_accessed_in_many_ways_forgets_nothing() {
-        let mut runs: Vec<_> = (0..16)
-            .map(|n| run(32 + n, 1, 1, 20 - n as u32, 0))
-            .collect();
-        runs.push(run(34, 5, 2, 3, 0));
-        runs.push(run(32, 16, 3, 4, 0));
-        let mut expected: Vec<_> = (0..16).map(|n| (32 + n, 20 - n as u32)).collect();
-        expected.extend((34..39).map(|granule| (granule, 3)));
-        expected.extend((32..48).map(|granule| (granule, 4)));
-        expected.sort_unstable();
-        assert_eq!(shown(&runs), expected);
-        runs.reverse();
-        assert_eq!(shown(&runs), expected);
-    }
-
-    #[test]
-    fn accesses_of_one_segment_that_stand_for_others_take_their_place() {
-        let runs = [
-            run(33, 2, 1, 5, 0),
-            run(40, 3, 1, 5, 0),
-            run(32, 16, 1, 5, 0),
-        ];
-        let each: Vec<_> = (32..48).map(|granule| (granule, 5)).collect();
-        assert_eq!(shown(&runs), each);
-        let runs = [run(32, 16, 1, 5, 0), run(33, 2, 1, 5, 0)];
-        assert_eq!(shown(&runs), each);
-    }
-
-    #[test]
-    fn what_was_before_the_last_two_allocations_makes_room() {
-        let last = (1 << LIFE_BITS) - 1;
-        let runs = [(254, last - 1), (255, last), (0, 0)]
-            .map(|(segment, life)| run(32, 16, 1, 1 + segment, life));
-        let segments: Vec<_> = shown(&runs)
-            .into_iter()
-            .map(|(_, segment)| segment)
-            .collect();
-        assert!(segments.contains(&256) && segments.contains(&1));
-        assert!(!segments.contains(&255));
-        // One that comes late is kept: what it raced with may come later.
-        let runs = [1, 0].map(|life| run(32, 16, 1, 1 + life, life));
-        assert_eq!(shown(&runs).len(), 32);
-    }
-}
+mod tests;

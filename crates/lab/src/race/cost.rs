@@ -4,13 +4,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use super::{FOUND, raced, with_tsan};
 use crate::defer::programs::{Instrumented, threaded};
 use crate::experiment::{Bar, Context, Report, Table, number};
 use crate::load::capacity;
 use crate::measure::Job;
+use crate::peak::Peak;
 use crate::stats::{geometric_mean, interleaved, median, paired_ratio};
 
 const LONGEST: Duration = Duration::from_secs(300);
@@ -51,9 +52,7 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let programs = threaded(context)?;
     let corewise = context.corewise()?;
-    let folder = tempfile::tempdir()?;
-    let told = folder.path().join("resources");
-    // GNU time's resources are of the process itself, as Linux tells them when it is waited for.
+    let peak = Peak::new(&context.root)?;
     let job = |program: &Instrumented, cell: &str| -> Job {
         match cell {
             "plain" => program.plain(),
@@ -70,23 +69,17 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut printed = vec![None; cases.len()];
     let mut capacities = Vec::new();
     let cells = CELLS.len();
-    for (_, index) in interleaved(0..cells * cases.len(), context.rounds(5, 1), 12) {
+    for (_, index) in interleaved(0..cells * cases.len(), context.rounds(3, 1), 12) {
         let (case, cell) = (index / cells, index % cells);
         let job = job(&cases[case], CELLS[cell]);
         capacities.push(capacity(Duration::from_millis(60))?);
-        let timed = job.under([
-            "/usr/bin/python3".to_owned(),
-            "-c".to_owned(),
-            PEAK.to_owned(),
-            told.to_string_lossy().into_owned(),
-        ]);
-        let run = timed.output(LONGEST)?;
+        let (run, told) = peak.output(&job, LONGEST)?;
         let run = match run.status.code() {
             Some(FOUND) if cell > 0 => {
                 reported[case % programs.len()][cell] = true;
                 run
             }
-            _ => run.success(&timed)?,
+            _ => run.success(&job)?,
         };
         let expected = printed[case].get_or_insert_with(|| run.stdout.clone());
         if cases[case].prints_the_same && *expected != run.stdout {
@@ -94,12 +87,11 @@ pub fn run(context: &Context) -> Result<Report> {
                 "{} prints something else as {}: `{}`",
                 cases[case].name,
                 CELLS[cell],
-                timed.text()
+                job.text()
             );
         }
-        let peak = std::fs::read_to_string(&told).context("no peak of memory was told")?;
-        measured[case].seconds[cell].push(run.wall_seconds);
-        measured[case].mib[cell].push(peak.trim().parse::<f64>()? / 1024.0);
+        measured[case].seconds[cell].push(told.seconds);
+        measured[case].mib[cell].push(told.mib);
     }
     report.figure("capacity", median(&capacities));
     let mut races = Table::new("which report races", &["program", "tsan", "adaptive"]);
@@ -189,9 +181,3 @@ fn judge(
     }
     report.tables.extend([times, memory, table]);
 }
-
-/// Runs a command, and writes the most memory that a process of it had, in KiB.
-const PEAK: &str = "import os, resource, subprocess, sys\n\
-code = subprocess.call(sys.argv[2:])\n\
-with open(sys.argv[1], 'w') as out: out.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))\n\
-os._exit(code if code >= 0 else 128 - code)\n";

@@ -21,6 +21,13 @@ pub(super) struct Frame {
     context: u32,
 }
 
+/// What was ignored before a function began, which is the last of so many.
+pub(super) struct Aside {
+    frames: usize,
+    ignored: u32,
+    orders_ignored: u32,
+}
+
 /// Room for some.
 pub(super) fn room() -> Vec<Frame> {
     vec![Frame::default(); FRAMES]
@@ -100,6 +107,29 @@ impl Thread {
             self.beyond -= 1;
         } else {
             self.len = self.len.saturating_sub(1);
+            if !self.aside.is_empty() {
+                self.ignore_again();
+            }
+        }
+    }
+
+    /// Nothing is ignored in the function that began last, nor in what it calls.
+    pub(crate) fn set_ignoring_aside(&mut self) {
+        self.quietly(|thread| {
+            thread.aside.push(Aside {
+                frames: thread.len,
+                ignored: std::mem::take(&mut thread.ignored),
+                orders_ignored: std::mem::take(&mut thread.orders_ignored),
+            });
+        });
+    }
+
+    /// The functions are gone in which nothing was ignored, or some of them.
+    #[cold]
+    fn ignore_again(&mut self) {
+        while let Some(aside) = self.aside.pop_if(|aside| self.len < aside.frames) {
+            self.ignored = aside.ignored;
+            self.orders_ignored = aside.orders_ignored;
         }
     }
 }

@@ -367,6 +367,21 @@ static void fine_signal_handler(void) {
     pthread_join(t, NULL);
 }
 
+/* ThreadSanitizer's and ours; plainly built there are none. */
+extern void AnnotateIgnoreSyncBegin(const char *, int) __attribute__((weak));
+extern void AnnotateIgnoreSyncEnd(const char *, int) __attribute__((weak));
+static void releases_in_handler(int signal) { shared = 42; atomic_store_explicit(&flag, 1, memory_order_release); (void)signal; }
+static void *ignores_order(void *a) {
+    if (AnnotateIgnoreSyncBegin) AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+    pthread_kill(pthread_self(), SIGUSR1);
+    if (AnnotateIgnoreSyncEnd) AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+    return a;
+}
+static void fine_signal_where_order_is_ignored(void) {
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = releases_in_handler}, NULL);
+    both(ignores_order, acquires);
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -389,6 +404,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
     CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
+    CASE(fine_signal_where_order_is_ignored),
 };
 
 int main(int argc, char **argv) {

@@ -1,0 +1,99 @@
+//! Tests of row.rs.
+
+use super::super::access::{LIFE_BITS, kind};
+use super::super::words::{HEAD, Reserve};
+use super::*;
+use std::sync::atomic::AtomicU64;
+
+fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run {
+    let access = Access {
+        granule,
+        mask: 0xff,
+        life,
+        kind: kind::WRITE,
+        thread,
+        segment,
+        site: 1,
+    };
+    Run { access, granules }
+}
+
+/// Adds runs to the row of granule 32. What a read of it all by another thread is shown: each granule and
+/// segment.
+fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
+    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
+    let mut nodes = Nodes::default();
+    let row = Row::new(&words, HEAD, 32);
+    for run in runs {
+        row.add(&mut nodes, run, &mut |_, _| {});
+    }
+    let mut shown = Vec::new();
+    for granule in 32..48 {
+        row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
+            shown.push((other.granule, other.segment));
+        });
+    }
+    shown.sort_unstable();
+    shown
+}
+
+#[test]
+fn of_what_is_alike_the_first_and_the_last_segments_stay_in_any_order() {
+    let each: Vec<_> = (32..48)
+        .flat_map(|granule| [1, 8, 9].map(|segment| (granule, segment)))
+        .collect();
+    for order in [
+        [1, 5, 3, 8, 9, 2, 7],
+        [9, 8, 7, 5, 3, 2, 1],
+        [1, 2, 3, 5, 7, 8, 9],
+    ] {
+        let runs = order.map(|segment| run(32, 16, 1, segment, 0));
+        assert_eq!(shown(&runs), each, "{order:?}");
+    }
+}
+
+#[test]
+fn a_row_that_is_accessed_in_many_ways_forgets_nothing() {
+    let mut runs: Vec<_> = (0..16)
+        .map(|n| run(32 + n, 1, 1, 20 - n as u32, 0))
+        .collect();
+    runs.push(run(34, 5, 2, 3, 0));
+    runs.push(run(32, 16, 3, 4, 0));
+    let mut expected: Vec<_> = (0..16).map(|n| (32 + n, 20 - n as u32)).collect();
+    expected.extend((34..39).map(|granule| (granule, 3)));
+    expected.extend((32..48).map(|granule| (granule, 4)));
+    expected.sort_unstable();
+    assert_eq!(shown(&runs), expected);
+    runs.reverse();
+    assert_eq!(shown(&runs), expected);
+}
+
+#[test]
+fn accesses_of_one_segment_that_stand_for_others_take_their_place() {
+    let runs = [
+        run(33, 2, 1, 5, 0),
+        run(40, 3, 1, 5, 0),
+        run(32, 16, 1, 5, 0),
+    ];
+    let each: Vec<_> = (32..48).map(|granule| (granule, 5)).collect();
+    assert_eq!(shown(&runs), each);
+    let runs = [run(32, 16, 1, 5, 0), run(33, 2, 1, 5, 0)];
+    assert_eq!(shown(&runs), each);
+}
+
+#[test]
+fn what_was_before_the_last_two_allocations_makes_room() {
+    let last = (1 << LIFE_BITS) - 1;
+    let runs = [(254, last - 1), (255, last), (0, 0)]
+        .map(|(segment, life)| run(32, 16, 1, 1 + segment, life));
+    let segments: Vec<_> = shown(&runs)
+        .into_iter()
+        .map(|(_, segment)| segment)
+        .collect();
+    assert!(segments.contains(&256) && segments.contains(&1));
+    assert!(!segments.contains(&255));
+    // One that comes late is kept: what it raced with may come later.
+    let runs = [1, 0].map(|life| run(32, 16, 1, 1 + life, life));
+    assert_eq!(shown(&runs).len(), 32);
+}
