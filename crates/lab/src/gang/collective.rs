@@ -37,7 +37,7 @@ const PARTS: [&str; 5] = [
     "hackbench",
 ];
 
-/// Runs the experiment. `--only` takes [`PARTS`].
+/// Runs the experiment. `--only` takes its parts: see `PARTS`.
 ///
 /// # Errors
 /// If a program does not compile or start, or cannot be stopped.
