@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 const DEEPEST: usize = 100;
 /// Parts of the whole that are smaller cannot be seen.
 const SMALLEST: f64 = 1.0 / 20_000.0;
+/// Boxes that are looked at: where functions call each other in circles, there can be any number.
+const MOST: u32 = 100_000;
 /// Pixels.
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
@@ -126,49 +128,97 @@ fn colour(name: &str) -> String {
 
 /// Functions from the outermost in, and the calls of the innermost.
 fn stacks(graph: &Graph) -> Vec<(Vec<&str>, u64)> {
+    let mut recursive = vec![0_u64; graph.nodes.len()];
+    for edge in &graph.edges {
+        if edge.caller == Some(edge.callee) {
+            recursive[edge.callee] += edge.calls;
+        }
+    }
     let mut out: Vec<Vec<(usize, f64)>> = vec![Vec::new(); graph.nodes.len()];
     let mut roots = Vec::new();
     for edge in &graph.edges {
+        // Whoever calls itself is called once from outside, and then so many times.
+        let callee = graph.nodes[edge.callee].calls.max(1);
+        let outer = callee.saturating_sub(recursive[edge.callee]).max(1);
+        let calls = edge.calls as f64 * callee as f64 / outer as f64;
         match edge.caller {
             Some(caller) if caller == edge.callee => {}
             Some(caller) => {
-                let share = edge.calls as f64 / graph.nodes[caller].calls.max(1) as f64;
+                let share = calls / graph.nodes[caller].calls.max(1) as f64;
                 out[caller].push((edge.callee, share));
             }
-            None => roots.push((edge.callee, edge.calls as f64)),
+            None => roots.push((edge.callee, calls)),
         }
     }
-    let least = graph.calls() as f64 * SMALLEST;
-    let mut lines = Vec::new();
+    let all = graph.calls() as f64;
+    let mut walk = Walk {
+        graph,
+        within: within(&out, all),
+        out,
+        least: all * SMALLEST,
+        left: MOST,
+        lines: Vec::new(),
+    };
     for (root, calls) in roots {
-        descend(graph, &out, &mut vec![root], calls, least, &mut lines);
+        walk.descend(&mut vec![root], calls);
     }
-    lines
+    walk.lines
 }
 
-fn descend<'a>(
+/// How many calls are in one call of each function, with itself, at most.
+fn within(out: &[Vec<(usize, f64)>], all: f64) -> Vec<f64> {
+    let mut within = vec![1.0; out.len()];
+    for _ in 0..DEEPEST {
+        let next: Vec<f64> = out
+            .iter()
+            .map(|callees| {
+                let above = callees
+                    .iter()
+                    .map(|(callee, share)| share * within[*callee]);
+                (1.0 + above.sum::<f64>()).min(all)
+            })
+            .collect();
+        if next == within {
+            break;
+        }
+        within = next;
+    }
+    within
+}
+
+struct Walk<'a> {
     graph: &'a Graph,
-    out: &[Vec<(usize, f64)>],
-    path: &mut Vec<usize>,
-    calls: f64,
+    out: Vec<Vec<(usize, f64)>>,
+    within: Vec<f64>,
     least: f64,
-    lines: &mut Vec<(Vec<&'a str>, u64)>,
-) {
-    let Some(&last) = path.last() else { return };
-    if calls >= 0.5 {
-        let names = path.iter().map(|&node| graph.nodes[node].name.as_str());
-        lines.push((names.collect(), calls.round() as u64));
-    }
-    if path.len() >= DEEPEST {
-        return;
-    }
-    for (callee, share) in &out[last] {
-        let calls = calls * share;
-        // Recursion is where it began.
-        if calls >= least && !path.contains(callee) {
-            path.push(*callee);
-            descend(graph, out, path, calls, least, lines);
-            path.pop();
+    /// Steps that may still be made.
+    left: u32,
+    lines: Vec<(Vec<&'a str>, u64)>,
+}
+
+impl Walk<'_> {
+    fn descend(&mut self, path: &mut Vec<usize>, calls: f64) {
+        let Some(&last) = path.last() else { return };
+        if calls >= 0.5 {
+            let names = path
+                .iter()
+                .map(|&node| self.graph.nodes[node].name.as_str());
+            self.lines.push((names.collect(), calls.round() as u64));
+        }
+        if path.len() >= DEEPEST {
+            return;
+        }
+        for index in 0..self.out[last].len() {
+            let (callee, share) = self.out[last][index];
+            let calls = calls * share;
+            // A function that is called once may be below all others. Recursion is where it began.
+            let seen = calls * self.within[callee] >= self.least;
+            if seen && self.left > 0 && !path.contains(&callee) {
+                self.left -= 1;
+                path.push(callee);
+                self.descend(path, calls);
+                path.pop();
+            }
         }
     }
 }
@@ -223,6 +273,39 @@ mod tests {
                 "main;b;leaf 10"
             ]
         );
+    }
+
+    #[test]
+    fn what_is_called_once_does_not_hide_what_it_calls_often_nor_recursion_itself() {
+        let node = |name: &str, calls| Node {
+            name: name.into(),
+            calls,
+            ..Node::default()
+        };
+        let edge = |caller, callee, calls| Edge {
+            caller,
+            callee,
+            calls,
+        };
+        let graph = Graph {
+            nodes: vec![
+                node("main", 1),
+                node("run", 1),
+                node("often", 1_000_000),
+                node("fib", 900_000),
+            ],
+            edges: vec![
+                edge(None, 0, 1),
+                edge(Some(0), 1, 1),
+                edge(Some(1), 2, 1_000_000),
+                edge(Some(1), 3, 1),
+                edge(Some(3), 3, 899_999),
+            ],
+            ..Graph::default()
+        };
+        let text = folded(&graph);
+        assert!(text.contains("main;run;often 1000000\n"), "{text}");
+        assert!(text.contains("main;run;fib 900000\n"), "{text}");
     }
 
     #[test]
