@@ -217,7 +217,7 @@ fn forked_children_and_executed_programs_are_counted_once() {
             "children go on with their parent's stack"
         );
         let executes = profiled(&["exec"], with(Manner::Adaptive, capacity));
-        assert_eq!(executes.calls("shapes::area(int)"), 30);
+        executes.assert_calls("shapes::area(int)", 30, "one executes another program");
         assert_eq!(executes.found.len(), 2, "a process image each");
     }
 }
