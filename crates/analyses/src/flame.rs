@@ -228,17 +228,23 @@ mod tests {
     use super::*;
     use crate::graph::{Edge, Node};
 
-    fn graph() -> Graph {
-        let node = |name: &str, calls| Node {
+    fn node(name: &str, calls: u64) -> Node {
+        Node {
             name: name.into(),
             calls,
             ..Node::default()
-        };
-        let edge = |caller, callee, calls| Edge {
+        }
+    }
+
+    fn edge(caller: Option<usize>, callee: usize, calls: u64) -> Edge {
+        Edge {
             caller,
             callee,
             calls,
-        };
+        }
+    }
+
+    fn graph() -> Graph {
         Graph {
             nodes: vec![
                 node("leaf", 40),
@@ -277,16 +283,6 @@ mod tests {
 
     #[test]
     fn what_is_called_once_does_not_hide_what_it_calls_often_nor_recursion_itself() {
-        let node = |name: &str, calls| Node {
-            name: name.into(),
-            calls,
-            ..Node::default()
-        };
-        let edge = |caller, callee, calls| Edge {
-            caller,
-            callee,
-            calls,
-        };
         let graph = Graph {
             nodes: vec![
                 node("main", 1),

@@ -17,7 +17,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 /// What ends a process whose program does not say otherwise.
@@ -42,7 +42,7 @@ struct Saver {
     /// The process that has a saver; a forked child has none.
     process: libc::pid_t,
     longest_ms: AtomicI32,
-    thread: AtomicU32,
+    thread: libc::pid_t,
     begun: AtomicBool,
     /// What was in the place of our handler.
     before: [OnceLock<libc::sigaction>; SIGNALS],
@@ -96,7 +96,7 @@ pub fn save_on_fatal_signals(longest: Duration) -> io::Result<()> {
         saved: saved.into_raw_fd(),
         process: std::process::id().cast_signed(),
         longest_ms: AtomicI32::new(longest_ms),
-        thread: AtomicU32::new(thread.cast_unsigned()),
+        thread,
         begun: AtomicBool::new(false),
         before: [const { OnceLock::new() }; SIGNALS],
     });
@@ -144,8 +144,7 @@ extern "C" fn dying(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut lib
     unsafe {
         let errno = libc::__errno_location();
         let error = *errno;
-        let is_saver = libc::gettid().cast_unsigned() == saver.thread.load(Ordering::Relaxed);
-        if libc::getpid() == saver.process && !is_saver {
+        if libc::getpid() == saver.process && libc::gettid() != saver.thread {
             if !saver.begun.swap(true, Ordering::AcqRel) {
                 give(saver.asked);
             }

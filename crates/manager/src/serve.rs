@@ -9,8 +9,8 @@ use crate::world::LinuxWorld;
 use crate::{Error, Options, sys};
 use corewise_decide::global::GlobalManager;
 use corewise_decide::world::drive;
+use corewise_machine::undo::LogOnDemand;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::cell::OnceCell;
 
 /// Connections that are kept at most.
 const MOST_CONNECTIONS: u64 = 4096;
@@ -39,8 +39,8 @@ pub fn serve(options: Options) -> Result<(), Error> {
         why,
     })?;
     let _elected = Elected::in_folder(&options.folder)?;
-    let log = OnceCell::new();
-    let settings = Settings::new(&log, options.folder.undo(), options.hardware.clone());
+    let log = LogOnDemand::new(options.folder.undo(), "manager");
+    let settings = Settings::new(&log, options.hardware.clone());
     let service = ServiceManager::of_environment();
     let passed = match options.activated {
         true => Passed::sorted(sys::passed()),

@@ -10,10 +10,8 @@ use corewise_machine::control::{
     Controller, DutyCycleControl, FreezeOk, FrequencyControl, PrefetchControl, Process,
     ProgramCgroup, ProgramShare, SliceControl, Thread,
 };
-use corewise_machine::undo::{Report, Setting, UndoLog};
-use std::cell::OnceCell;
+use corewise_machine::undo::{LogOnDemand, Report, Setting, UndoLog};
 use std::collections::HashMap;
-use std::path::PathBuf;
 
 /// Whoever was killed needs this long at most until its undo log can be told from a living one's, in
 /// nanoseconds.
@@ -21,8 +19,7 @@ const SETTLED_NS: u64 = 200_000_000;
 
 /// What is set, and the log to undo it. The log is made when something is set for the first time.
 pub(crate) struct Settings<'log> {
-    log: &'log OnceCell<UndoLog>,
-    folder: PathBuf,
+    log: &'log LogOnDemand,
     /// Whether a service manager starts the next manager if this one is killed.
     kept: bool,
     groups: HashMap<ProgramId, Group<'log>>,
@@ -66,11 +63,10 @@ impl Wanted {
 
 impl<'log> Settings<'log> {
     /// Nothing is set yet. Puts back what was left by those who were killed.
-    pub(crate) fn new(log: &'log OnceCell<UndoLog>, folder: PathBuf, root: Root) -> Settings<'log> {
-        let found = corewise_machine::undo::restore_abandoned(&folder);
+    pub(crate) fn new(log: &'log LogOnDemand, root: Root) -> Settings<'log> {
+        let found = corewise_machine::undo::restore_abandoned(log.folder());
         Settings {
             log,
-            folder,
             kept: std::env::var_os("NOTIFY_SOCKET").is_some(),
             groups: HashMap::new(),
             slices: HashMap::new(),
@@ -83,11 +79,7 @@ impl<'log> Settings<'log> {
     }
 
     fn log(&self) -> Result<&'log UndoLog, String> {
-        if let Some(log) = self.log.get() {
-            return Ok(log);
-        }
-        let log = UndoLog::create(&self.folder, "manager").map_err(|e| e.to_string())?;
-        Ok(self.log.get_or_init(|| log))
+        self.log.get().map_err(|error| error.to_string())
     }
 
     /// Sets something for a program, of process `pid`. Takes some hundred microseconds where a group
@@ -159,7 +151,7 @@ impl<'log> Settings<'log> {
 
     /// Puts the hardware back: whoever wanted it otherwise decides no longer, or has no programs.
     pub(crate) fn release_hardware(&mut self) {
-        if let Some(log) = self.log.get() {
+        if let Some(log) = self.log.made() {
             log.restore(Setting::is_of_hardware);
         }
     }
@@ -281,7 +273,7 @@ impl<'log> Settings<'log> {
         if let Some(share) = self.shares.remove(&program) {
             share.leave();
         }
-        if let (Some(process), Some(log)) = (self.slices.remove(&program), self.log.get()) {
+        if let (Some(process), Some(log)) = (self.slices.remove(&program), self.log.made()) {
             let of_process = |thread: &Thread| thread.pid == process.pid;
             log.restore(|what| matches!(what, Setting::Slice(thread) if of_process(thread)));
         }
@@ -297,18 +289,18 @@ impl<'log> Settings<'log> {
         if self.sweep_ns.is_some_and(|at| at <= now_ns) {
             let settled_ns = self.left_ns + SETTLED_NS;
             self.sweep_ns = (settled_ns > now_ns).then_some(settled_ns);
-            self.found = corewise_machine::undo::restore_abandoned(&self.folder);
+            self.found = corewise_machine::undo::restore_abandoned(self.log.folder());
         }
     }
 
     /// How many settings there are to be put back.
     pub(crate) fn len(&self) -> usize {
-        self.log.get().map_or(0, UndoLog::len)
+        self.log.made().map_or(0, UndoLog::len)
     }
 
     /// Puts everything back.
     pub(crate) fn end(&mut self) {
-        if let Some(log) = self.log.get() {
+        if let Some(log) = self.log.made() {
             log.restore(|_| true);
         }
     }

@@ -28,10 +28,7 @@ fn began(memory: *mut c_void, bytes: size_t, code: u64) -> *mut c_void {
             let (start, bytes, usable) = (memory as u64, bytes as u64, usable as u64);
             let life = match thread.alone {
                 true => lives::of(start),
-                false => {
-                    thread.forget(start, usable);
-                    lives::next(start, usable)
-                }
+                false => thread.next_life(start, usable),
             };
             let block = Block {
                 start,

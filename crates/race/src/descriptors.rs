@@ -10,7 +10,6 @@
 //! here: the numbers of new descriptors.
 
 use crate::interposed::{Call, interposed, nothing_after, nothing_before, real};
-use crate::lives;
 use crate::thread::Thread;
 use corewise_analyses::inside::Next;
 use corewise_analyses::race::{DESCRIPTOR_BYTES, Order, kind};
@@ -79,10 +78,7 @@ fn next_life(descriptor: u64) {
     let at =
         (&raw const corewise_descriptors) as u64 + DESCRIPTOR_BYTES * u64::from(descriptor as u32);
     if let Some(thread) = among_others() {
-        thread.quietly(|thread| {
-            thread.forget(at, DESCRIPTOR_BYTES);
-            lives::next(at, DESCRIPTOR_BYTES);
-        });
+        thread.quietly(|thread| thread.next_life(at, DESCRIPTOR_BYTES));
     }
 }
 
@@ -298,9 +294,6 @@ fn maps(call: &Call, answer: i64) {
         && call.arguments[1] <= LONGEST
         && let Some(thread) = among_others()
     {
-        thread.quietly(|thread| {
-            thread.forget(answer as u64, call.arguments[1]);
-            lives::next(answer as u64, call.arguments[1]);
-        });
+        thread.quietly(|thread| thread.next_life(answer as u64, call.arguments[1]));
     }
 }

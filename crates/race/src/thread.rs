@@ -198,7 +198,7 @@ impl Thread {
     }
 
     /// Forgets what was accessed of a block, which is no longer the same.
-    pub(crate) fn forget(&mut self, address: u64, bytes: u64) {
+    fn forget(&mut self, address: u64, bytes: u64) {
         let recorder = &mut self.recorder;
         self.recent
             .forget(address, bytes, |run| recorder.record(run));
@@ -206,6 +206,12 @@ impl Thread {
         for granule in granules.take(ATOMICS) {
             self.atomics[granule as usize & (ATOMICS - 1)].granule = 0;
         }
+    }
+
+    /// Memory begins another life, which it says.
+    pub(crate) fn next_life(&mut self, address: u64, bytes: u64) -> u32 {
+        self.forget(address, bytes);
+        lives::next(address, bytes)
     }
 
     /// Accesses of any number of bytes.

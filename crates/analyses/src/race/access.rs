@@ -42,6 +42,9 @@ pub struct Access {
     pub site: u32,
 }
 
+/// Granules of a row: what a thread accessed lately, and what is remembered of all accesses, is kept by rows.
+pub(super) const ROW: u64 = 16;
+
 /// Bits of [`Access::life`]. Accesses to lives that are a multiple of so many apart look like accesses to one,
 /// but that takes longer than anything waits to be compared.
 pub const LIFE_BITS: u32 = 24;

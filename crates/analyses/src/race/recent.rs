@@ -8,10 +8,8 @@
 //! one place in the code to granules side by side are one run. What a thread does first in a segment comes out at
 //! once: of a process that is killed, that is seen.
 
-use super::access::{Access, Run, kind};
+use super::access::{Access, ROW, Run, kind};
 
-/// Granules of a row.
-const ROW: u64 = 16;
 /// Lines of the table at first, and at most. Powers of two.
 const LINES: [usize; 2] = [1 << 7, 1 << 15];
 /// Lines of which something is kept that did not come out, at most.

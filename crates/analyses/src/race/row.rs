@@ -12,11 +12,9 @@
 //! segments access pieces of a row, each granule gets a list of its own. A list is of nodes, each as large as
 //! all before it, so that long ones are found with few steps and short ones take little.
 
-use super::access::{Access, Run, lives_between};
+use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
 
-/// Granules of a row.
-pub(super) const ROW: u64 = 16;
 /// Words of an entry of a row's list: segment, thread and kind; life, site and, in a granule's, a mask; and in a
 /// row's the bytes, two words. No bytes, or no mask: nothing is kept here. The last bits of the first two say in a
 /// node's first entry where the next node is.

@@ -1,8 +1,8 @@
 //! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in a table by
 //! address, with a lock for each share of the pages.
 
-use super::access::{Access, Run};
-use super::row::{Nodes, ROW, Row};
+use super::access::{Access, ROW, Run};
+use super::row::{Nodes, Row};
 use super::words::{Counter, Words};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 

@@ -58,18 +58,14 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             ("OMP_WAIT_POLICY", wait.to_owned()),
         ],
     };
+    let spin = [&made, "spin", &cpus, "300000"].map(str::to_owned).to_vec();
     Ok(vec![
         Program {
             name: "spin",
             about: "threads that meet at a spinning barrier",
             needs_its_threads: true,
             counts: true,
-            words: vec![
-                made.clone(),
-                "spin".to_owned(),
-                cpus.clone(),
-                "300000".to_owned(),
-            ],
+            words: spin.clone(),
             variables: Vec::new(),
         },
         Program {
@@ -77,16 +73,7 @@ pub fn programs(context: &Context, folder: &Path) -> Result<Vec<Program>> {
             about: "the same under strace, which stops for no call",
             needs_its_threads: false,
             counts: true,
-            words: TRACED
-                .map(str::to_owned)
-                .into_iter()
-                .chain([
-                    made.clone(),
-                    "spin".to_owned(),
-                    cpus.clone(),
-                    "300000".to_owned(),
-                ])
-                .collect(),
+            words: TRACED.map(str::to_owned).into_iter().chain(spin).collect(),
             variables: Vec::new(),
         },
         kernel(

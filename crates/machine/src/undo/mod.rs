@@ -124,6 +124,11 @@ impl LogOnDemand {
         Ok(self.log.get_or_init(|| log))
     }
 
+    /// Where it is, or will be.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The log, if there is one already.
     pub fn made(&self) -> Option<&UndoLog> {
         self.log.get()

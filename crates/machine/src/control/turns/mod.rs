@@ -87,6 +87,18 @@ pub struct Stopped {
     pub last_ns: u64,
 }
 
+impl Stopped {
+    /// No thread was, now.
+    fn nobody() -> Stopped {
+        let now_ns = sys::now_ns();
+        Stopped {
+            began_ns: now_ns,
+            last_ns: now_ns,
+            ..Stopped::default()
+        }
+    }
+}
+
 /// What became of letting go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gone {

@@ -269,12 +269,7 @@ impl Seizing {
     }
 
     fn stop_all(&mut self) -> Result<Stopped, Refused> {
-        let began_ns = now_ns();
-        let mut stopped = Stopped {
-            began_ns,
-            last_ns: began_ns,
-            ..Stopped::default()
-        };
+        let mut stopped = Stopped::nobody();
         for pass in 0..MOST_PASSES {
             let mut seized = match pass {
                 0 => self.seize_running()?,
@@ -285,7 +280,7 @@ impl Seizing {
                 seized += self.seize_running()?;
             }
             if seized > 0 {
-                let (last_ns, awaited) = self.await_stops(began_ns + LONGEST_WAIT_NS);
+                let (last_ns, awaited) = self.await_stops(stopped.began_ns + LONGEST_WAIT_NS);
                 stopped.last_ns = last_ns;
                 stopped.awaited = awaited;
                 stopped.threads += seized;
@@ -356,12 +351,7 @@ impl Means for Seizing {
             return self.stop();
         }
         self.repair();
-        let began_ns = now_ns();
-        Ok(Stopped {
-            began_ns,
-            last_ns: began_ns,
-            ..Stopped::default()
-        })
+        Ok(Stopped::nobody())
     }
 
     /// Cost: some 3 µs a thread.
