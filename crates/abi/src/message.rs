@@ -43,6 +43,8 @@ pub mod features {
     pub const SPINS: u64 = 1 << 5;
     /// [`ToManager::Waits`](super::ToManager::Waits): a manager reads it.
     pub const WAITS: u64 = 1 << 6;
+    /// [`ToManager::TurnsBy`](super::ToManager::TurnsBy): a manager reads it.
+    pub const TURNS_BY: u64 = 1 << 7;
 }
 
 /// Where a claim's CPUs should be.
@@ -171,6 +173,18 @@ pub enum ToManager {
     /// said that it is a gang. Takes the place of what was said before. Only sent to managers that welcomed with
     /// [`features::WAITS`].
     Waits(Waits),
+    /// How the program's turns are kept, for people: a manager decides nothing by it. Takes the place of what was said
+    /// before. Only sent to managers that welcomed with [`features::TURNS_BY`].
+    TurnsBy(TurnsBy),
+}
+
+/// By what a program is kept from running out of its turn.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnsBy {
+    /// The means, by the name that people know, at most [`MAX_NAME`] bytes; `None`: there is none, it runs always.
+    pub means: Option<String>,
+    /// Why not by a better one, or by none at all. At most [`MAX_TEXT`] bytes.
+    pub why_not: Option<String>,
 }
 
 /// What the manager asks of a program.

@@ -3,7 +3,7 @@
 
 use corewise_abi::message::{
     Gang, Join, LocalRule, MAX_MESSAGE, MAX_NAME, MOST_NAMES, Malformed, Placement, Request,
-    ToManager, ToProgram, Waits, Wants, decode, encode,
+    ToManager, ToProgram, TurnsBy, Waits, Wants, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -59,6 +59,8 @@ fn to_manager() -> impl Strategy<Value = ToManager> {
             }))
         }),
         any::<bool>().prop_map(ToManager::Spins),
+        (prop::option::of(".{0,20}"), prop::option::of(".{0,200}"))
+            .prop_map(|(means, why_not)| ToManager::TurnsBy(TurnsBy { means, why_not })),
         (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(
             |(awake, spinning, switch_ns)| {
                 ToManager::Waits(Waits {
@@ -183,6 +185,7 @@ fn messages_keep_their_places() {
         ToManager::Gang(None),
         ToManager::Spins(false),
         ToManager::Waits(Waits::default()),
+        ToManager::TurnsBy(TurnsBy::default()),
     ];
     let down = [
         ToProgram::Welcome {

@@ -100,6 +100,7 @@ fn text(status: &Value) -> String {
         return text;
     }
     text.push_str(&format!("{}\n", table(programs)));
+    text.extend(programs.iter().filter_map(not_stopped));
     text
 }
 
@@ -230,6 +231,18 @@ fn turn(program: &Value) -> String {
     }
 }
 
+/// A line on a gang that does not stand still out of its turn, and why.
+fn not_stopped(program: &Value) -> Option<String> {
+    let why = program["turns_by"]["why_not"].as_str()?;
+    let does = match program["turns_by"]["means"].as_str() {
+        None => "runs always, also out of its turn".to_owned(),
+        Some("ptrace") => "runs out of its turn at times".to_owned(),
+        Some(means) => format!("comes last out of its turn, by {means}"),
+    };
+    let (pid, name) = (&program["pid"], program["name"].as_str().unwrap_or("?"));
+    Some(format!("{name} ({pid}) {does}: {why}\n"))
+}
+
 /// 0 means that the program has not said.
 fn positive(value: &Value) -> String {
     match value.as_u64() {
@@ -306,6 +319,26 @@ mod tests {
         let shown = table(&programs);
         assert!(shown.contains("25 of every 50 ms (mpi)"), "{shown}");
         assert!(shown.contains("always"), "{shown}");
+    }
+
+    #[test]
+    fn how_turns_are_kept_is_said_of_those_that_do_not_stand_still() {
+        let program = |by: Value| json!({"pid": 13, "name": "cg", "turns_by": by});
+        let stands = program(json!({"means": "ptrace", "why_not": null}));
+        assert_eq!(not_stopped(&stands), None);
+        assert_eq!(not_stopped(&program(Value::Null)), None);
+        let last = program(json!({"means": "cpu.idle", "why_not": "it is traced"}));
+        let said = not_stopped(&last).unwrap();
+        assert_eq!(
+            said,
+            "cg (13) comes last out of its turn, by cpu.idle: it is traced\n"
+        );
+        let runs = program(json!({"means": null, "why_not": "not allowed"}));
+        let text = text(&json!({"policy": "balanced", "programs": [runs]}));
+        assert!(
+            text.ends_with("cg (13) runs always, also out of its turn: not allowed\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 /// What job control stops a process by, unless it is handled.
 const STOPS: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// A stop waits no longer than this for the program to be let go.
-const LONGEST_WAIT_MS: i32 = 100;
+/// A stop waits no longer than this for the program to be let go: mostly for microseconds, but where many wait for
+/// CPUs, until each of its threads has had one.
+const LONGEST_WAIT_MS: i32 = 2_000;
 
 /// Both for the life of the process: a handler may be about to use them.
 struct Descriptors {

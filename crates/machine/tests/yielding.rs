@@ -10,6 +10,7 @@ mod live;
 use std::fs;
 use std::io::Read as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use corewise_machine::control::Thread;
 use corewise_machine::control::turns::{Means, Seizing, Yielding, means_for};
@@ -154,4 +155,28 @@ fn it_is_chosen_where_somebody_traces_the_program_and_each_refusal_is_said_where
         let log = LogOnDemand::new(logs, "test");
         assert_eq!(means_for(traced, &log).unwrap().name(), "cpu.idle");
     }
+}
+
+#[test]
+fn that_somebody_traces_a_process_below_is_known_before_anything_is_stopped() {
+    let loops = "(while :; do :; done) & echo ready; wait";
+    let mut shell = Command::new("sh");
+    let shell = shell.args(["-c", loops]).stdout(Stdio::piped()).spawn();
+    let mut shell = Running(shell.unwrap());
+    let mut ready = [0; 6];
+    shell
+        .0
+        .stdout
+        .take()
+        .unwrap()
+        .read_exact(&mut ready)
+        .unwrap();
+    let mut means = match Seizing::of(shell.pid()) {
+        Ok(means) => means,
+        Err(refused) => return skip(refused),
+    };
+    means.begin().unwrap();
+    let _tracer = Running::helper("trace", Path::new("/"), u64::from(shell.0.id()));
+    let refused = means.begin().err().unwrap();
+    assert!(refused.why.contains("traced by process"), "{refused}");
 }

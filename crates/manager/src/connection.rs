@@ -1,7 +1,7 @@
 //! One connection, and one program, as the manager holds them.
 
 use crate::members::Members;
-use corewise_abi::message::{LocalRule, ToManager, ToProgram};
+use corewise_abi::message::{LocalRule, ToManager, ToProgram, TurnsBy};
 use corewise_decide::status::ProgramId;
 use corewise_machine::program::TreeClock;
 use corewise_wire::{Channel, ClaimWriter, Error, Peer, ProgressReader};
@@ -150,6 +150,8 @@ pub(crate) struct Managed {
     pub(crate) members: Option<Members>,
     /// What of it follows, by its own account; `None`: it has not said.
     pub(crate) follows: Option<Follows>,
+    /// How its turns are kept, by its own account.
+    pub(crate) turns_by: Option<TurnsBy>,
     pub(crate) claim: ClaimWriter,
     pub(crate) progress: ProgressReader,
     /// The pages' descriptors, until the program is welcomed with them.

@@ -8,7 +8,7 @@ use crate::waiter::now_ns;
 use crate::world::{LinuxWorld, of_connection, of_process};
 use corewise_abi::VERSION;
 use corewise_abi::message::{
-    Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, features,
+    Gang, Join, LocalRule, MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, ToProgram, TurnsBy, features,
 };
 use corewise_decide::gang::{MOST_WEIGHT, USUAL_WEIGHT};
 use corewise_decide::global::GlobalManager;
@@ -189,6 +189,11 @@ impl LinuxWorld<'_> {
                 let program = program?;
                 self.inputs.push(Input::Waits { program, waits });
             }
+            ToManager::TurnsBy(by) => {
+                if let Some(managed) = self.programs.get_mut(&program?) {
+                    managed.turns_by = Some(shown(by));
+                }
+            }
             ToManager::Gang(gang) => {
                 let program = program?;
                 // Between users nobody takes more than the usual share for himself.
@@ -268,6 +273,7 @@ impl LinuxWorld<'_> {
             joins_again: join.features & features::AGAIN != 0,
             members: None,
             follows: None,
+            turns_by: None,
             claim,
             progress,
             pages: Some([claim_page, progress_page]),
@@ -320,7 +326,8 @@ impl LinuxWorld<'_> {
                 | features::FOLLOWS
                 | features::GANGS
                 | features::SPINS
-                | features::WAITS,
+                | features::WAITS
+                | features::TURNS_BY,
             program: program.0,
             rule,
         };
@@ -406,6 +413,18 @@ fn printable(name: &str) -> String {
 fn names(said: Vec<String>) -> Vec<String> {
     let short = said.iter().filter(|name| name.len() <= MAX_NAME);
     short.take(MOST_NAMES).map(|name| printable(name)).collect()
+}
+
+/// What was said of a program's turns, as it may be shown: nothing that is too long.
+fn shown(said: TurnsBy) -> TurnsBy {
+    let short = |text: Option<String>, most: usize| {
+        let text = text.filter(|text| text.len() <= most)?;
+        Some(printable(&text))
+    };
+    TurnsBy {
+        means: short(said.means, MAX_NAME),
+        why_not: short(said.why_not, MAX_TEXT),
+    }
 }
 
 /// A gang as it is decided on: programs of different users are never one set, nor within one, whatever they call it.

@@ -64,6 +64,7 @@ fn json<'a>(manager: &GlobalManager, managed: impl Fn(&ProgramId) -> Option<&'a 
             "runs_ns": turn.runs_ns(),
             "period_ns": turn.period_ns,
         })));
+        told["turns_by"] = json!(managed.turns_by);
         told["place"] = json!(manager.place(*id));
         Some(told)
     });

@@ -7,21 +7,59 @@ use corewise_machine::control::process::{processes_below, threads};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::experiment::{Bar, Context, Report, Table};
-use crate::gang::copies::{self, Endless};
+use crate::gang::copies::{self, Endless, Program};
 use crate::gang::pairs::as_gang;
 use crate::manage::stage::Manager;
+use crate::measure::Job;
 
 /// Copies of the spinning program, with a thread for each CPU.
 const COPIES: usize = 2;
-/// How long programs are watched after somebody was killed.
-const WATCHED: Duration = Duration::from_millis(300);
 /// They are given so long to begin taking turns.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Programs are watched so much longer than nothing may stay so.
+const WATCHED_ON: Duration = Duration::from_millis(200);
 
 /// Who is killed.
 const KILLED: [&str; 3] = ["manager", "host", "both"];
 
-/// Runs the experiment: 200 rounds, each with another moment.
+/// How programs are kept from running out of their turn.
+#[derive(Clone, Copy)]
+struct Way {
+    /// For `--only`.
+    name: &'static str,
+    /// Whether somebody traces them who does nothing, so that they cannot be stopped.
+    traced: bool,
+    /// Whether a process is kept from running by this, or was left so.
+    holds: fn(i32) -> bool,
+    /// What that is called.
+    held: &'static str,
+    /// Nothing may stay so for as long.
+    limit: Duration,
+    rounds: u32,
+}
+
+const WAYS: [Way; 2] = [
+    Way {
+        name: "stopped",
+        traced: false,
+        holds: is_stopped,
+        held: "stopped",
+        limit: Duration::from_millis(100),
+        rounds: 200,
+    },
+    // They run all the while: it is about what was set being put back.
+    Way {
+        name: "traced",
+        traced: true,
+        holds: is_in_a_group,
+        held: "in its group",
+        limit: Duration::from_secs(1),
+        rounds: 30,
+    },
+];
+
+/// Runs the experiment: 200 rounds with programs that are stopped, 30 with those that come last, each with another
+/// moment. `--only stopped` or `traced`.
 ///
 /// # Errors
 /// If a program does not compile or start.
@@ -34,16 +72,28 @@ pub fn run(context: &Context) -> Result<Report> {
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
     let spin = copies::spin(context, folder.path())?;
+    let picked = context.pick(&WAYS.map(|way| way.name));
+    for way in WAYS.iter().filter(|way| picked.contains(&way.name)) {
+        kill_some(context, way, &spin, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn kill_some(context: &Context, way: &Way, spin: &Program, report: &mut Report) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(6);
     let mut found: [Found; 3] = Default::default();
-    for round in 0..context.rounds(200, 9) {
+    for round in 0..context.rounds(way.rounds, 9) {
         let which = round as usize % KILLED.len();
         let mut manager = Manager::start(context, "balanced")?;
         let gang = as_gang(context, &manager)?;
-        let running = Endless::start(&spin, COPIES, &gang)?;
+        let gang = |job: Job| match way.traced {
+            true => gang(job.under(copies::TRACED)),
+            false => gang(job),
+        };
+        let running = Endless::start(spin, COPIES, &gang)?;
         let found = &mut found[which];
         found.rounds += 1;
-        found.without_turns += u32::from(!take_turns(&running));
+        found.without_turns += u32::from(!take_turns(&running, way));
         std::thread::sleep(Duration::from_micros(random.u64(0..150_000)));
         // The host goes first: its program must not be taken for one that has ended.
         let bodies: Vec<i32> = running
@@ -57,21 +107,25 @@ pub fn run(context: &Context) -> Result<Report> {
         if which != 1 {
             manager.kill()?;
         }
-        let longest = longest_stopped(&bodies);
+        if which == 2 && way.traced {
+            // What is left then the next manager puts back.
+            manager.start_again()?;
+        }
+        let longest = longest_held(&bodies, way);
         found.longest_ms = found.longest_ms.max(longest.as_secs_f64() * 1e3);
-        found.left_stopped += u32::from(longest >= WATCHED / 3);
+        found.left += u32::from(longest >= way.limit);
         for pid in bodies {
             kill(Some(pid));
         }
     }
     let mut table = Table::new(
-        "by who was killed",
+        &format!("{} programs, by who was killed", way.name),
         &[
             "killed",
             "rounds",
             "took no turns before",
-            "stopped for 100 ms or more",
-            "longest stop, ms",
+            &format!("{} for {} ms or more", way.held, way.limit.as_millis()),
+            "longest, ms",
         ],
     );
     for (name, found) in KILLED.iter().zip(&found) {
@@ -79,32 +133,35 @@ pub fn run(context: &Context) -> Result<Report> {
             (*name).to_owned(),
             found.rounds.to_string(),
             found.without_turns.to_string(),
-            found.left_stopped.to_string(),
+            found.left.to_string(),
             format!("{:.1}", found.longest_ms),
         ]);
-        report.figure(format!("{name}.longest_stop_ms"), found.longest_ms);
+        report.figure(format!("{}.{name}.longest_ms", way.name), found.longest_ms);
     }
     report.tables.push(table);
     let sum = |of: &dyn Fn(&Found) -> u32| f64::from(found.iter().map(of).sum::<u32>());
-    report.figure("rounds", sum(&|f| f.rounds));
+    report.figure(format!("{}.rounds", way.name), sum(&|f| f.rounds));
     report.bars.push(Bar::at_most(
-        "rounds in which a thread stayed stopped for 100 ms or more",
-        sum(&|f| f.left_stopped),
+        &format!(
+            "rounds in which {} ones stayed {} too long",
+            way.name, way.held
+        ),
+        sum(&|f| f.left),
         0.0,
     ));
     report.bars.push(Bar::at_most(
-        "rounds in which the programs took no turns before",
+        &format!("rounds in which {} ones took no turns before", way.name),
         sum(&|f| f.without_turns),
         0.0,
     ));
-    Ok(report)
+    Ok(())
 }
 
 #[derive(Default)]
 struct Found {
     rounds: u32,
     without_turns: u32,
-    left_stopped: u32,
+    left: u32,
     longest_ms: f64,
 }
 
@@ -115,13 +172,13 @@ fn kill(pid: Option<i32>) {
     }
 }
 
-/// Whether each program has been seen stopped.
-fn take_turns(running: &Endless) -> bool {
+/// Whether each program has been seen to be kept from running.
+fn take_turns(running: &Endless, way: &Way) -> bool {
     let began = Instant::now();
     let mut seen = [false; COPIES];
     while began.elapsed() < PATIENCE {
         for (seen, host) in seen.iter_mut().zip(running.pids()) {
-            *seen |= processes_below(host).into_iter().any(is_stopped);
+            *seen |= processes_below(host).into_iter().any(way.holds);
         }
         if seen.iter().all(|seen| *seen) {
             return true;
@@ -131,14 +188,14 @@ fn take_turns(running: &Endless) -> bool {
     false
 }
 
-/// The longest time for which one of these processes is seen stopped from now on.
-fn longest_stopped(pids: &[i32]) -> Duration {
+/// The longest time for which one of these processes is seen to be kept from running from now on.
+fn longest_held(pids: &[i32], way: &Way) -> Duration {
     let began = Instant::now();
     let mut since: Vec<Option<Instant>> = vec![None; pids.len()];
     let mut longest = Duration::ZERO;
-    while began.elapsed() < WATCHED {
+    while began.elapsed() < way.limit + WATCHED_ON {
         for (since, pid) in since.iter_mut().zip(pids) {
-            match is_stopped(*pid) {
+            match (way.holds)(*pid) {
                 true => {
                     let since = since.get_or_insert_with(Instant::now);
                     longest = longest.max(since.elapsed());
@@ -149,6 +206,12 @@ fn longest_stopped(pids: &[i32]) -> Duration {
         std::thread::sleep(Duration::from_millis(1));
     }
     longest
+}
+
+/// Whether a process is in a cgroup that was made for its program's turns.
+fn is_in_a_group(pid: i32) -> bool {
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+    groups.is_ok_and(|groups| groups.contains("corewise-"))
 }
 
 /// Whether a thread of this process is stopped: by a signal or a tracer.

@@ -324,6 +324,9 @@ impl<'a> Attending<'a> {
         if let Some(said) = self.said.spinning(self.followers.spins()) {
             self.channel.send(&said, &[])?;
         }
+        if let Some(said) = self.turning.by().and_then(|by| self.said.turns(by)) {
+            self.channel.send(&said, &[])?;
+        }
         let Some(mut wants) = self.followers.wants() else {
             return Ok(());
         };

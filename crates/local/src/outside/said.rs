@@ -1,6 +1,6 @@
-//! What the manager has been told of the runtimes that follow, for people who ask it.
+//! What the manager has been told for people who ask it: the runtimes that follow, and how turns are kept.
 
-use corewise_abi::message::{MAX_NAME, MOST_NAMES, ToManager, features};
+use corewise_abi::message::{MAX_NAME, MAX_TEXT, MOST_NAMES, ToManager, TurnsBy, features};
 
 /// What was said last, to the manager that there is now.
 #[derive(Debug, Default)]
@@ -12,6 +12,9 @@ pub(super) struct Said {
     /// Whether it understands whether the program spins.
     hears_of_spinning: bool,
     spins: bool,
+    hears_of_turns: bool,
+    /// `None`: nothing yet.
+    turns_by: Option<TurnsBy>,
 }
 
 impl Said {
@@ -22,7 +25,22 @@ impl Said {
             follows: None,
             hears_of_spinning: manager & features::SPINS != 0,
             spins: false,
+            hears_of_turns: manager & features::TURNS_BY != 0,
+            turns_by: None,
         }
+    }
+
+    /// What is to be said when turns are kept `by` this: nothing unless it is news.
+    pub(super) fn turns(&mut self, by: TurnsBy) -> Option<ToManager> {
+        let by = TurnsBy {
+            means: by.means.map(|name| cut(&name, MAX_NAME)),
+            why_not: by.why_not.map(|why| cut(&why, MAX_TEXT)),
+        };
+        if !self.hears_of_turns || self.turns_by.as_ref() == Some(&by) {
+            return None;
+        }
+        self.turns_by = Some(by.clone());
+        Some(ToManager::TurnsBy(by))
     }
 
     /// What is to be said when the program `spins`, or does not: nothing unless it is news.
@@ -49,8 +67,12 @@ impl Said {
 /// As many as a message should have, none too long.
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<String> {
     all.take(MOST_NAMES)
-        .map(|name| name[..name.floor_char_boundary(MAX_NAME)].to_owned())
+        .map(|name| cut(name, MAX_NAME))
         .collect()
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
 }
 
 #[cfg(test)]
@@ -83,6 +105,25 @@ mod tests {
         assert_eq!(said.spinning(true), None);
         assert_eq!(said.spinning(false), Some(ToManager::Spins(false)));
         assert_eq!(Said::to(features::FOLLOWS).spinning(true), None);
+    }
+
+    #[test]
+    fn how_turns_are_kept_is_said_once_and_again_when_other_means_are_used() {
+        let mut said = Said::to(features::TURNS_BY);
+        let by = |means: &str, why: Option<&str>| TurnsBy {
+            means: Some(means.to_owned()),
+            why_not: why.map(str::to_owned),
+        };
+        assert!(said.turns(by("ptrace", None)).is_some());
+        assert_eq!(said.turns(by("ptrace", None)), None);
+        let why = "é".repeat(MAX_TEXT);
+        let Some(ToManager::TurnsBy(second)) = said.turns(by("cpu.idle", Some(&why))) else {
+            panic!("nothing is said");
+        };
+        assert_eq!(second.means.as_deref(), Some("cpu.idle"));
+        assert_eq!(second.why_not.map(|why| why.len()), Some(MAX_TEXT));
+        assert_eq!(said.turns(by("cpu.idle", Some(&why))), None);
+        assert_eq!(Said::to(features::WAITS).turns(by("ptrace", None)), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Whether a program is a gang, and who keeps its turns.
 
 use super::turns::{Keeper, Turns};
-use corewise_abi::message::Gang;
+use corewise_abi::message::{Gang, TurnsBy};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -69,6 +69,17 @@ impl Turning {
     pub(super) fn keeper(&self) -> Option<&Keeper> {
         let keeper = self.keeper.get()?.as_ref().ok();
         keeper.filter(|keeper| keeper.means().is_ok())
+    }
+
+    /// How its turns are kept; `None` as long as there was no need.
+    pub(super) fn by(&self) -> Option<TurnsBy> {
+        Some(match self.keeper.get()? {
+            Ok(keeper) => keeper.by(),
+            Err(why) => TurnsBy {
+                means: None,
+                why_not: Some(why.clone()),
+            },
+        })
     }
 
     /// What came of it so far; `None` where there was nothing to keep, and nobody had asked for it.

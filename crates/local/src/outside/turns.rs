@@ -15,6 +15,7 @@ pub use account::Turns;
 
 use account::Account;
 use clockwork::{Clockwork, Do};
+use corewise_abi::message::TurnsBy;
 use corewise_abi::turn::Turn;
 use corewise_launch::stops::Notice;
 use corewise_machine::control::turns::{Means, hurry, means_for, second_means_for};
@@ -130,6 +131,11 @@ impl Keeper {
         self.between.account().stop_ns()
     }
 
+    /// By what the program is stopped now, and why not by something better or not at all.
+    pub(super) fn by(&self) -> TurnsBy {
+        self.between.account().by(self.means.clone())
+    }
+
     /// What came of it so far.
     pub(super) fn turns(&self, name: &str) -> Turns {
         let account = self.between.account();
@@ -209,11 +215,19 @@ impl<'a> Keeping<'a> {
     /// Reads what is to be done. False if nothing more is.
     fn take_orders(&mut self) -> bool {
         let given = self.between.given();
+        let had_turns = self.turn.is_some();
         self.turn = given.claim.as_ref().and_then(|claim| claim.turn());
         let ends = given.ends;
         drop(given);
         if self.notice.as_ref().is_some_and(Notice::is_stopping) {
             self.turn = None;
+        }
+        // Not only at the end of the first window: until then threads that need a CPU each might share one.
+        if self.turn.is_some()
+            && !had_turns
+            && let Err(refused) = self.means.begin()
+        {
+            self.refused(refused.why);
         }
         !ends
     }
@@ -230,8 +244,10 @@ impl<'a> Keeping<'a> {
                 Do::Go { since_ns } => self.go(since_ns),
             }
         }
-        // The thread that stops this process waits for it.
-        if let Some(notice) = self.notice.as_ref().filter(|notice| notice.is_stopping()) {
+        // The thread that stops this process waits for it: whoever does not stand still yet would stand for good.
+        if let Some(notice) = self.notice.as_ref().filter(|notice| notice.is_stopping())
+            && self.clockwork.all_run()
+        {
             notice.let_go();
         }
     }
@@ -250,9 +266,9 @@ impl<'a> Keeping<'a> {
     fn look(&mut self) {
         let before = thread_cpu_ns();
         match self.means.look() {
-            Ok(_) => {
+            Ok(found) => {
                 let cost = thread_cpu_ns().saturating_sub(before);
-                self.clockwork.looked(now_ns(), cost);
+                self.clockwork.looked(now_ns(), found.threads, cost);
             }
             Err(refused) => self.refused(refused.why),
         }

@@ -120,11 +120,13 @@ impl Room {
         self.others_busy || self.cpus > self.for_rigid()
     }
 
-    /// Whether the last reading was far from what is left: another should follow soon.
+    /// Whether the last reading was far from what is left: another should follow soon. More than all CPUs cannot
+    /// be left, however many want one.
     pub(super) fn is_in_doubt(&self) -> bool {
         let wanting = self.wanting.last().unwrap_or(0.0);
         let using = self.using.mean_over(TICKS_NS).unwrap_or(0.0);
-        let off = wanting.max(using) - f64::from(self.cpus);
+        let wanted = wanting.max(using).min(f64::from(self.most));
+        let off = wanted - f64::from(self.cpus);
         !(-0.8..=0.5).contains(&off) || self.wanting.mean_of(READINGS, READINGS).is_none()
     }
 

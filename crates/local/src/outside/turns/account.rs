@@ -1,5 +1,6 @@
 //! What came of keeping turns.
 
+use corewise_abi::message::TurnsBy;
 use corewise_machine::control::turns::{Gone, Stopped};
 use serde::Serialize;
 
@@ -91,16 +92,32 @@ impl Account {
         }
     }
 
+    /// By what the program is stopped now, which was these `means` at first.
+    pub(super) fn by(&self, means: Result<&'static str, String>) -> TurnsBy {
+        let (means, why_not) = self.means_now(means);
+        TurnsBy {
+            means: means.map(str::to_owned),
+            why_not,
+        }
+    }
+
+    fn means_now(
+        &self,
+        means: Result<&'static str, String>,
+    ) -> (Option<&'static str>, Option<String>) {
+        match means {
+            Ok(means) => (self.turns.means.or(Some(means)), self.turns.why_not.clone()),
+            Err(why) => (None, Some(why)),
+        }
+    }
+
     /// What there is to say.
     pub(super) fn turns(&self, name: &str, means: Result<&'static str, String>) -> Turns {
-        let (means, why) = match means {
-            Ok(means) => (self.turns.means.or(Some(means)), None),
-            Err(why) => (None, Some(why)),
-        };
+        let (means, why_not) = self.means_now(means);
         Turns {
             name: name.to_owned(),
             means,
-            why_not: why.or_else(|| self.turns.why_not.clone()),
+            why_not,
             late_ns_median: self.late.median(),
             late_ns_worst: self.late.worst,
             stop_ns_median: self.stops.median(),

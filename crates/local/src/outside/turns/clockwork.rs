@@ -3,9 +3,11 @@
 use corewise_abi::turn::Turn;
 
 /// While the program stands still, threads that have woken up are looked for at these times after its stop, in
-/// nanoseconds, and then every [`LOOK_NS`].
+/// nanoseconds, then after [`LOOK_NS`], and as long as none is found each time after twice as long. A look takes a CPU
+/// from another gang, all of whose threads wait meanwhile.
 const FIRST_LOOKS_NS: [u64; 2] = [500_000, 3_000_000];
 const LOOK_NS: u64 = 10_000_000;
+const LONGEST_LOOK_NS: u64 = 40_000_000;
 
 /// Looking costs at most one part in so many of a CPU.
 const LOOK_SHARE: u64 = 200;
@@ -50,6 +52,8 @@ enum State {
     Stands {
         since_ns: u64,
         looks: usize,
+        /// The time from a look to the next one.
+        every_ns: u64,
         next_ns: u64,
     },
 }
@@ -95,24 +99,30 @@ impl Clockwork {
         self.state = State::Stands {
             since_ns: now_ns,
             looks: 0,
+            every_ns: LOOK_NS,
             next_ns: now_ns + FIRST_LOOKS_NS[0],
         };
     }
 
-    /// It was looked for what has woken up, which took so much CPU time.
-    pub(super) fn looked(&mut self, now_ns: u64, cost_ns: u64) {
+    /// It was looked for what has woken up, so many threads, which took so much CPU time.
+    pub(super) fn looked(&mut self, now_ns: u64, found: u32, cost_ns: u64) {
         if let State::Stands {
-            since_ns, looks, ..
+            since_ns,
+            looks,
+            every_ns,
+            ..
         } = self.state
         {
             let looks = looks + 1;
-            let next_ns = match FIRST_LOOKS_NS.get(looks) {
-                Some(after) => since_ns + after,
-                None => now_ns + LOOK_NS,
+            let (next_ns, longer_ns) = match FIRST_LOOKS_NS.get(looks) {
+                Some(after) => (since_ns + after, LOOK_NS),
+                None if found > 0 => (now_ns + LOOK_NS, LOOK_NS),
+                None => (now_ns + every_ns, (2 * every_ns).min(LONGEST_LOOK_NS)),
             };
             self.state = State::Stands {
                 since_ns,
                 looks,
+                every_ns: longer_ns,
                 next_ns: next_ns.max(now_ns + cost_ns * LOOK_SHARE),
             };
         }
@@ -138,6 +148,11 @@ impl Clockwork {
         self.state = State::Runs {
             leave_until_ns: turn.map_or(0, |turn| turn.next_change(now_ns)),
         };
+    }
+
+    /// Whether nothing of the program stands still, or is about to.
+    pub(super) fn all_run(&self) -> bool {
+        matches!(self.state, State::Runs { .. })
     }
 
     fn should_run(&self, turn: Option<&Turn>, now_ns: u64) -> bool {
@@ -201,15 +216,15 @@ mod tests {
         let gone = loop {
             now = clockwork.next(turn, now).unwrap();
             match clockwork.due(turn, now) {
-                Do::Look => clockwork.looked(now, 1_000),
+                Do::Look => clockwork.looked(now, 0, 1_000),
                 other => break other,
             }
             looks += 1;
         };
         let since_ns = Some(1_100 * MS);
         assert_eq!((now, gone), (1_100 * MS, Do::Go { since_ns }));
-        // At 0.5 and 3 ms, and then every 10 ms.
-        assert_eq!(looks, 2 + 7);
+        // At 0.5, 3, 13, 33, and 73 ms.
+        assert_eq!(looks, 5);
         clockwork.gone(now, 0);
         assert_eq!(clockwork.next(turn, now), Some(1_120 * MS));
     }
@@ -218,8 +233,22 @@ mod tests {
     fn looks_that_cost_much_are_rare() {
         let mut clockwork = Clockwork::default();
         clockwork.stopped(0);
-        clockwork.looked(MS, MS);
+        clockwork.looked(MS, 0, MS);
         assert_eq!(clockwork.next(None, MS), Some(201 * MS));
+    }
+
+    #[test]
+    fn where_threads_wake_up_it_is_looked_often() {
+        let mut clockwork = Clockwork::default();
+        clockwork.stopped(0);
+        clockwork.looked(MS, 0, 0);
+        clockwork.looked(3 * MS, 0, 0);
+        assert_eq!(clockwork.next(None, 3 * MS), Some(13 * MS));
+        clockwork.looked(13 * MS, 0, 0);
+        clockwork.looked(33 * MS, 1, 0);
+        assert_eq!(clockwork.next(None, 33 * MS), Some(43 * MS));
+        clockwork.looked(43 * MS, 0, 0);
+        assert_eq!(clockwork.next(None, 43 * MS), Some(53 * MS));
     }
 
     #[test]
@@ -237,12 +266,13 @@ mod tests {
         let turn = Some(&usual);
         assert_eq!(clockwork.due(turn, 999 * MS), Do::Nothing);
         clockwork.stopped(998 * MS);
-        clockwork.looked(998 * MS, 0);
-        clockwork.looked(998 * MS, 0);
+        clockwork.looked(998 * MS, 0, 0);
+        clockwork.looked(998 * MS, 0, 0);
         assert_eq!(clockwork.due(turn, 999 * MS), Do::Nothing);
         clockwork.state = State::Stands {
             since_ns: 0,
             looks: 9,
+            every_ns: 0,
             next_ns: u64::MAX,
         };
         let far = Turn {
@@ -261,12 +291,14 @@ mod tests {
         clockwork.stopped(now - 9 * MS);
         for expected in [100_000, 200_000, 400_000] {
             clockwork.gone(now, 1);
+            assert!(!clockwork.all_run());
             assert_eq!(clockwork.next(turn, now), Some(now + expected));
             now += expected;
             assert_eq!(clockwork.due(turn, now), Do::Go { since_ns: None });
         }
         clockwork.gone(now, 0);
         assert_eq!(clockwork.due(turn, now), Do::Nothing);
+        assert!(clockwork.all_run());
     }
 
     #[test]

@@ -53,6 +53,14 @@ pub trait Means {
         true
     }
 
+    /// There are turns from now on: whether the program can be stopped, as far as that shows without stopping it.
+    ///
+    /// # Errors
+    /// As [`stop`](Means::stop).
+    fn begin(&mut self) -> Result<(), Refused> {
+        Ok(())
+    }
+
     /// Stops every thread that runs. Those that sleep are left asleep: they are found by [`look`](Means::look)
     /// when they wake up.
     ///

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::control::process::{processes_below, threads};
 
-/// A pass that is under way at two looks in a row is stuck.
-const LOOK: Duration = Duration::from_millis(20);
+/// A pass that is under way at two looks in a row is stuck. Each look takes a CPU from a gang for a moment.
+const LOOK: Duration = Duration::from_millis(40);
 
 /// So long after the last pass it still looks; then it sleeps until the next one.
 const WATCH: Duration = Duration::from_secs(1);

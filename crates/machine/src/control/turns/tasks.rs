@@ -162,6 +162,11 @@ impl Tasks {
         self.open_files -= gone.threads.values().flatten().count();
     }
 
+    /// The processes, as last listed.
+    pub(super) fn processes(&self) -> impl Iterator<Item = i32> {
+        self.processes.keys().copied()
+    }
+
     /// Process and number of each thread, as last listed.
     pub(super) fn all(&self) -> impl Iterator<Item = (i32, i32)> {
         self.processes
