@@ -9,9 +9,12 @@ use std::collections::HashMap;
 const SHORTEST_NS: u64 = 100_000_000;
 const FIRST_NS: u64 = 15_000_000;
 
+/// A program that has been seen for so long has made the threads that it works with.
+const YOUNG_NS: u64 = 1_000_000_000;
+
 /// Who tells of a gang's threads reads the program so often, in nanoseconds.
 pub const LOOK_OFTEN_NS: u64 = SHORTEST_NS;
-/// The same while nothing is known of it yet.
+/// The same while nothing is known of them yet.
 pub const LOOK_AT_FIRST_NS: u64 = 5_000_000;
 
 /// A thread that uses this part of the time that it was not waiting for a CPU hardly sleeps.
@@ -22,6 +25,8 @@ const HARDLY: f64 = 0.85;
 pub struct Awake {
     turn: Option<Turn>,
     since_ns: Option<u64>,
+    /// When the program was seen first.
+    born_ns: Option<u64>,
     /// Run and wait time of each thread at that time.
     threads: HashMap<i32, (u64, u64)>,
     /// What was seen last, and what is believed.
@@ -32,7 +37,7 @@ pub struct Awake {
 
 impl Awake {
     /// How many threads hardly sleep; `None`: it is not known yet. That there are two or more, or no longer, is
-    /// believed when it was seen twice in a row.
+    /// believed when it was seen twice in a row; once, in a young program that has made threads since.
     pub fn threads(&self) -> Option<u32> {
         self.known
     }
@@ -40,6 +45,14 @@ impl Awake {
     /// Those threads, by number, ascending.
     pub fn which(&self) -> &[i32] {
         &self.which
+    }
+
+    /// The program is to be read again within this time, in nanoseconds.
+    pub fn look_within_ns(&self) -> u64 {
+        match self.seen {
+            None => LOOK_AT_FIRST_NS,
+            Some(_) => LOOK_OFTEN_NS,
+        }
     }
 
     /// Takes a reading in: `turn` is what the program had since the one before. If it has run for long enough since
@@ -50,6 +63,12 @@ impl Awake {
             return None;
         };
         let now_ns = reading.time_ns;
+        if self.makes_its_threads(reading) {
+            // What was seen was of those that waited for them to begin.
+            self.seen = None;
+            self.begin(reading, turn);
+            return None;
+        }
         let ran_ns = match turn {
             Some(turn) => ran_ns(turn, since_ns, now_ns),
             None => now_ns.saturating_sub(since_ns),
@@ -89,7 +108,18 @@ impl Awake {
         Some(wait_ns as f64 / (run_ns + wait_ns).max(1) as f64)
     }
 
+    /// Whether a young program, of which it is not known yet that its threads hardly sleep, has made others.
+    fn makes_its_threads(&self, reading: &ProgramReading) -> bool {
+        let born_ns = self.born_ns.unwrap_or(reading.time_ns);
+        let is_young = reading.time_ns.saturating_sub(born_ns) < YOUNG_NS;
+        let is_new = |tid: &i32| !self.threads.contains_key(tid);
+        is_young
+            && self.known.unwrap_or(0) < 2
+            && reading.threads.iter().any(|thread| is_new(&thread.tid))
+    }
+
     fn begin(&mut self, reading: &ProgramReading, turn: Option<&Turn>) {
+        self.born_ns.get_or_insert(reading.time_ns);
         if self.turn.as_ref() != turn {
             self.turn = turn.cloned();
         }
@@ -178,10 +208,47 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_is_still_making_its_threads_is_judged_by_them_as_soon_as_they_have_run() {
+        let mut awake = Awake::default();
+        awake.read(&at(0, &[(0, 0)]), None);
+        awake.read(&at(20, &[(20, 0)]), None);
+        assert_eq!(
+            (awake.threads(), awake.look_within_ns()),
+            (Some(1), LOOK_OFTEN_NS)
+        );
+        // It waits for two that it has made.
+        awake.read(&at(120, &[(20, 0), (1, 0), (1, 0)]), None);
+        assert_eq!(
+            (awake.threads(), awake.look_within_ns()),
+            (Some(1), LOOK_AT_FIRST_NS)
+        );
+        awake.read(&at(135, &[(20, 0), (16, 0), (10, 6)]), None);
+        assert_eq!(awake.threads(), Some(2));
+        assert_eq!(awake.which(), [2, 3]);
+        // Those that come later are helpers, until they are seen twice.
+        awake.read(&at(235, &[(20, 0), (116, 0), (110, 6), (0, 0)]), None);
+        assert_eq!(awake.threads(), Some(2));
+    }
+
+    #[test]
+    fn a_program_that_makes_threads_all_the_time_is_judged_all_the_same() {
+        let mut awake = Awake::default();
+        let mut threads = vec![(0, 0)];
+        for time in (0..2_000).step_by(5) {
+            threads[0] = (time, 0);
+            threads.push((0, 0));
+            awake.read(&at(time, &threads), None);
+            assert!(awake.threads().is_none() || time > 1_000);
+        }
+        assert_eq!(awake.threads(), Some(1));
+    }
+
+    #[test]
     fn of_threads_that_have_come_meanwhile_nothing_is_known() {
         let mut awake = Awake::default();
         awake.read(&at(0, &[(0, 0)]), None);
-        awake.read(&at(100, &[(100, 0), (100, 0)]), None);
+        awake.read(&at(1_000, &[(1_000, 0)]), None);
+        awake.read(&at(1_100, &[(1_100, 0), (100, 0)]), None);
         assert_eq!(awake.threads(), Some(1));
     }
 }

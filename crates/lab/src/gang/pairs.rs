@@ -26,8 +26,8 @@ pub fn run(context: &Context) -> Result<Report> {
     let mut report = Report::new(
         context,
         "gang-pairs",
-        "copies of one program as gangs, under management without being said to be gangs, and on plain Linux, and one copy alone, \
-         one after the other in each round; relative performance: copies × time alone ÷ mean time of the copies",
+        "copies of one program as gangs, under management without being said to be gangs, and on plain Linux, and one copy alone \
+         before and after the managed ones, one after the other in each round; relative performance: copies × time alone ÷ mean time of the copies",
         "each copy in a session of its own, and all in one",
     );
     let folder = tempfile::tempdir().context("no temporary folder")?;
@@ -58,11 +58,14 @@ pub fn run(context: &Context) -> Result<Report> {
                     false => job,
                 };
                 let cell = cells.entry((*index, side)).or_default();
-                let alone = copies::run(program, 1, folder.path(), &session)?;
+                let mut alone = copies::run(program, 1, folder.path(), &session)?;
                 let gang = |job| session(asked(job));
                 let gang = copies::run(program, *count, folder.path(), &gang)?;
                 let found = |job| session(unasked(job));
                 let found = copies::run(program, *count, folder.path(), &found)?;
+                // All else is relative to it, and the machine may have become faster or slower meanwhile.
+                let again = copies::run(program, 1, folder.path(), &session)?;
+                alone.seconds.extend(again.seconds);
                 let plain = copies::run(program, *count, folder.path(), &session)?;
                 context.say(format_args!(
                     "{}, {count} copies, {}, round {}: alone {:.2} s, gangs {:.2} s, unasked {:.2} s, plain {:.2} s",

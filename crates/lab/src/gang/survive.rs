@@ -119,7 +119,7 @@ fn kill_some(context: &Context, way: &Way, spin: &Program, report: &mut Report) 
         }
     }
     let mut table = Table::new(
-        &format!("{} programs, by who was killed", way.name),
+        format!("{} programs, by who was killed", way.name),
         &[
             "killed",
             "rounds",
@@ -142,7 +142,7 @@ fn kill_some(context: &Context, way: &Way, spin: &Program, report: &mut Report) 
     let sum = |of: &dyn Fn(&Found) -> u32| f64::from(found.iter().map(of).sum::<u32>());
     report.figure(format!("{}.rounds", way.name), sum(&|f| f.rounds));
     report.bars.push(Bar::at_most(
-        &format!(
+        format!(
             "rounds in which {} ones stayed {} too long",
             way.name, way.held
         ),
@@ -150,7 +150,7 @@ fn kill_some(context: &Context, way: &Way, spin: &Program, report: &mut Report) 
         0.0,
     ));
     report.bars.push(Bar::at_most(
-        &format!("rounds in which {} ones took no turns before", way.name),
+        format!("rounds in which {} ones took no turns before", way.name),
         sum(&|f| f.without_turns),
         0.0,
     ));
@@ -188,21 +188,24 @@ fn take_turns(running: &Endless, way: &Way) -> bool {
     false
 }
 
-/// The longest time for which one of these processes is seen to be kept from running from now on.
+/// The longest time for which one of these processes is seen to be kept from running from now on. A group that was
+/// left may be made again, for another manager's turns: of groups the time until they are left counts.
 fn longest_held(pids: &[i32], way: &Way) -> Duration {
     let began = Instant::now();
-    let mut since: Vec<Option<Instant>> = vec![None; pids.len()];
+    let mut watched: Vec<(i32, Option<Instant>)> = pids.iter().map(|pid| (*pid, None)).collect();
     let mut longest = Duration::ZERO;
     while began.elapsed() < way.limit + WATCHED_ON {
-        for (since, pid) in since.iter_mut().zip(pids) {
-            match (way.holds)(*pid) {
-                true => {
-                    let since = since.get_or_insert_with(Instant::now);
-                    longest = longest.max(since.elapsed());
-                }
-                false => *since = None,
+        watched.retain_mut(|(pid, since)| match (way.holds)(*pid) {
+            true => {
+                let since = since.get_or_insert_with(Instant::now);
+                longest = longest.max(since.elapsed());
+                true
             }
-        }
+            false => {
+                *since = None;
+                !way.traced
+            }
+        });
         std::thread::sleep(Duration::from_millis(1));
     }
     longest

@@ -11,15 +11,13 @@ use super::turning::Turning;
 use super::turns::Keeper;
 use corewise_abi::message::{ToManager, Waits, features};
 use corewise_abi::turn::Turn;
-use corewise_decide::gang::{Awake, LOOK_AT_FIRST_NS, LOOK_OFTEN_NS};
+use corewise_decide::gang::{Awake, LOOK_OFTEN_NS};
 use corewise_decide::reading::ProgramReading;
 use spinning::Spinning;
 use std::time::{Duration, Instant};
 
-/// A gang, and a program whose loops are being looked for, are looked at so often; a gang of which nothing is
-/// known yet, so often.
+/// A program whose loops are being looked for is looked at so often.
 const OFTEN: Duration = Duration::from_nanos(LOOK_OFTEN_NS);
-const AT_FIRST: Duration = Duration::from_nanos(LOOK_AT_FIRST_NS);
 
 /// What has changed a little is said again so often at most.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -84,10 +82,9 @@ impl<'a> Waiting<'a> {
 
     /// The next look is due at the latest after this time.
     pub(super) fn look_within(&self) -> Option<Duration> {
-        let gang = self.hears && self.turning.keeper().is_some();
-        match self.awake.threads() {
-            None if gang => Some(AT_FIRST),
-            _ => (gang || self.spinning.is_looking()).then_some(OFTEN),
+        match self.hears && self.turning.keeper().is_some() {
+            true => Some(Duration::from_nanos(self.awake.look_within_ns())),
+            false => self.spinning.is_looking().then_some(OFTEN),
         }
     }
 

@@ -46,14 +46,14 @@ impl SimWorld<'_> {
         let managed = &self.managed;
         let gangs = &mut self.waiting.gangs;
         gangs.retain(|program, _| managed.contains_key(program));
-        let (mut unknown, mut programs) = (false, Vec::new());
+        let (mut within_ns, mut programs) = (LOOK_OFTEN_NS, Vec::new());
         for (program, gang) in gangs {
             let Some(local) = managed.get(program) else {
                 continue;
             };
             let reading = self.programs.reading(&self.kernel, local.number);
             gang.awake.read(&reading, local.turn.as_ref());
-            unknown |= gang.awake.threads().is_none();
+            within_ns = within_ns.min(gang.awake.look_within_ns());
             programs.push(*program);
         }
         for program in &programs {
@@ -62,12 +62,8 @@ impl SimWorld<'_> {
         let standstill = self.due.is_empty() && self.kernel.is_idle();
         if !programs.is_empty() && !standstill {
             self.waiting.due = true;
-            let period = if unknown {
-                LOOK_AT_FIRST_NS
-            } else {
-                LOOK_OFTEN_NS
-            };
-            self.at(self.kernel.now().saturating_add(period), Due::Waits);
+            let at = self.kernel.now().saturating_add(within_ns);
+            self.at(at, Due::Waits);
         }
     }
 
