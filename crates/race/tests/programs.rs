@@ -4,7 +4,9 @@
 
 use corewise_analyses::race::lines::Lines;
 use corewise_analyses::race::report::{Findings, Memory, read};
+use corewise_analyses::race::text::summary;
 use corewise_analyses::region::{Manner, Region, Wanted};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -216,7 +218,13 @@ fn however_a_program_ends_its_result_is_its_own_and_its_races_are_found() {
         for manner in [Manner::Adaptive, Manner::Synchronous, Manner::Pool] {
             let (output, findings) = searched(&program.instrumented, &[how], wanted(manner, 500));
             assert_eq!(output, expected, "{how}, {manner:?}");
-            assert!(!findings.races.is_empty(), "{how}, {manner:?}");
+            let told = findings.races.iter();
+            let told =
+                told.map(|race| (summary(race), race.sides.each_ref().map(|side| side.what)));
+            let told: Vec<_> = told.collect();
+            let once: BTreeSet<_> = told.iter().collect();
+            assert!(!told.is_empty(), "{how}, {manner:?}");
+            assert_eq!(once.len(), told.len(), "{how}, {manner:?}: {told:?}");
         }
     }
 }
