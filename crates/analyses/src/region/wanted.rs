@@ -10,7 +10,7 @@ pub enum Manner {
     Synchronous = 1,
     /// Deferred, with the strategy `Pool`.
     Pool = 2,
-    /// Deferred, with the strategy `Pool` at the lowest priority.
+    /// Deferred, with the strategy `Pool` where a CPU is free.
     LowestPool = 3,
     /// Not deferred: the analysis runs at each call.
     Sequential = 4,
