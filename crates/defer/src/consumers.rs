@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 /// A consumer beyond the capacity looks again so often.
 const LOOKS: Duration = Duration::from_millis(20);
 
-/// A consumer that found a CPU free takes buffers for so long before it asks again: asking costs some 5 µs, and
-/// what wants the CPU meanwhile has to share it.
+/// A consumer that found a CPU free takes buffers for so long before it asks again: asking takes two switches
+/// between threads, and what wants the CPU meanwhile has to share it.
 const KEEPS: Duration = Duration::from_micros(500);
 
 /// Buffers that may wait in the queue of an adaptive strategy: few, so that memory stays small and warm
@@ -132,7 +132,8 @@ impl Drop for Consumers {
 
 impl Shared {
     /// A scout for the consumer that calls this. `None`: the system allows no further thread. It is not joined:
-    /// where a CPU is never free it ends late, and it uses nothing but its gate.
+    /// where no CPU is free it ends late, and it uses nothing but its gate. (The C library keeps this library
+    /// loaded meanwhile, as it does for every thread that has destructors of thread-locals to run.)
     fn scout(&self, index: u32) -> Option<Scout> {
         let gate = Arc::new(Gate::new(Sleeper::this()));
         let answers = Arc::clone(&gate);
@@ -209,7 +210,7 @@ impl Pool {
     }
 
     /// The same with consumers that run only where a CPU is free: the paper's control (section 5.3). Where none
-    /// ever is, producers wait for ever longer.
+    /// ever is, producers wait.
     pub fn at_lowest_priority(threads: u32, queue: usize) -> Pool {
         let threads = threads.max(1);
         Pool(Consumers::new(threads, queue, true, Arc::new(threads)))
