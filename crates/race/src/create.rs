@@ -267,6 +267,9 @@ struct Jump {
 }
 
 unsafe extern "C" fn takes(start: *mut Start) -> Jump {
+    // A handler that comes while our memory is being given back, and the thread is known already, would wait for
+    // itself.
+    let _quiet = Quiet::now();
     // SAFETY: the creator's box, which is ours now.
     let start = unsafe { Box::from_raw(start) };
     // Where the thread's memory was another's before, it is not any more.

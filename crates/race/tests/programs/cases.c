@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
@@ -394,6 +395,18 @@ static void fine_signal_where_order_is_ignored(void) {
     both(ignores_order, acquires);
 }
 
+static void only_reads(int signal) { (void)signal; if (other == 7) abort(); }
+static void fine_signals_while_threads_begin(void) {
+    sigaction(SIGPROF, &(struct sigaction){.sa_handler = only_reads}, NULL);
+    setitimer(ITIMER_PROF, &(struct itimerval){{0, 10}, {0, 10}}, NULL);
+    for (int i = 0; i < 3000; i++) {
+        pthread_t t;
+        pthread_create(&t, NULL, with, NULL);
+        pthread_join(t, NULL);
+    }
+    setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -417,6 +430,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
     CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
     CASE(fine_signal_where_order_is_ignored), CASE(fine_threads_of_threads),
+    CASE(fine_signals_while_threads_begin),
 };
 
 int main(int argc, char **argv) {
