@@ -33,7 +33,7 @@ pub const RACE_VARIABLE: &str = "COREWISE_RACE";
 const MAGIC: u64 = 0x6377_7072_6f66_0002;
 /// Address space of a profile; memory is only taken as it is used.
 const BYTES: usize = 1 << 32;
-/// The same of a search for races, which has much more for each process: as much as all images take by default.
+/// The same of a search for races: room for all images with up to twice the memory that each has by default.
 const RACE_BYTES: usize = 1 << 40;
 /// Images that can be told apart.
 const IMAGES: usize = 512;
