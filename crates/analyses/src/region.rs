@@ -13,14 +13,17 @@
 #![allow(unsafe_code, reason = "shared memory; see the module's head")]
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 mod image;
+mod wanted;
 
 pub use image::{Entered, Module};
+pub use wanted::{Manner, Wanted};
 
 /// The variable that leads a program's processes to the region of a profile.
 pub const VARIABLE: &str = "COREWISE_PROFILE";
@@ -30,89 +33,19 @@ pub const RACE_VARIABLE: &str = "COREWISE_RACE";
 const MAGIC: u64 = 0x6377_7072_6f66_0002;
 /// Address space of a profile; memory is only taken as it is used.
 const BYTES: usize = 1 << 32;
-/// The same of a search for races, which has much more for each process.
-const RACE_BYTES: usize = 1 << 36;
+/// The same of a search for races: room for all images with up to twice the memory that each has by default.
+const RACE_BYTES: usize = 1 << 40;
 /// Images that can be told apart.
 const IMAGES: usize = 512;
 /// Memory is reserved in steps of this.
 const STEP: u64 = 1 << 20;
 
-/// How the calls of a program are processed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Manner {
-    /// Deferred, with the strategy `Adaptive`.
-    Adaptive = 0,
-    /// Deferred, with the strategy `Synchronous`.
-    Synchronous = 1,
-    /// Deferred, with the strategy `Pool`.
-    Pool = 2,
-    /// Deferred, with the strategy `Pool` at the lowest priority.
-    LowestPool = 3,
-    /// Not deferred: the analysis runs at each call.
-    Sequential = 4,
-    /// The hooks keep the stack of calls, and record nothing: what the instrumentation alone costs.
-    Nothing = 5,
-}
-
-impl Manner {
-    /// All, with the names that people use.
-    pub const ALL: [(&'static str, Manner); 6] = [
-        ("adaptive", Manner::Adaptive),
-        ("synchronous", Manner::Synchronous),
-        ("pool", Manner::Pool),
-        ("pool-lowest", Manner::LowestPool),
-        ("sequential", Manner::Sequential),
-        ("nothing", Manner::Nothing),
-    ];
-
-    fn of(number: u32) -> Manner {
-        let known = Manner::ALL.iter().map(|(_, manner)| *manner);
-        known
-            .into_iter()
-            .find(|manner| *manner as u32 == number)
-            .unwrap_or(Manner::Adaptive)
-    }
-}
-
-/// What is wanted of a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// How calls are processed.
-    pub manner: Manner,
-    /// Calls in a buffer; 0: found while running.
-    pub capacity: u32,
-    /// Buffers in the queue; 0: the strategy's own number.
-    pub queue: u32,
-    /// Consumers of a pool; 0: one for each CPU.
-    pub threads: u32,
-    /// Functions that each program's table has room for; rounded up to a power of two.
-    pub functions: u32,
-    /// Races are searched for, with so many MiB for what each process image did; 0: calls are profiled.
-    pub race_mib: u32,
-    /// How races are told from what is ordered: a number of [`Order`](crate::race::Order).
-    pub order: u32,
-}
-
-impl Default for Wanted {
-    fn default() -> Self {
-        Wanted {
-            manner: Manner::Adaptive,
-            capacity: 0,
-            queue: 0,
-            threads: 0,
-            functions: 1 << 15,
-            race_mib: 0,
-            order: 0,
-        }
-    }
-}
-
 #[repr(C)]
 struct Head {
     magic: AtomicU64,
     wanted: [AtomicU32; 7],
-    _even: AtomicU32,
+    /// Processes that could not enter an image.
+    unseen: AtomicU32,
     /// How many images were entered.
     images: AtomicU32,
     /// Where the next piece begins.
@@ -162,22 +95,63 @@ unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
+/// Why there is no region.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// A limit of this process is too low.
+    #[error(
+        "what is recorded needs {needed} GiB of address space, most of it never used; the limit is lower: raise it \
+         (ulimit -{option})"
+    )]
+    Limit {
+        /// What is needed, in GiB.
+        needed: u64,
+        /// The shell's option for the limit.
+        option: char,
+    },
+    /// What the system said: no memory, or too many open files.
+    #[error("no memory for what is recorded: {0}")]
+    System(std::io::Error),
+}
+
+impl<E: Into<std::io::Error>> From<E> for Refused {
+    fn from(error: E) -> Refused {
+        Refused::System(error.into())
+    }
+}
+
 impl Region {
     /// Makes one.
     ///
     /// # Errors
-    /// What the system said: no memory, no address space, or too many open files.
-    pub fn create(wanted: Wanted) -> std::io::Result<Region> {
+    /// See [`Refused`].
+    pub fn create(wanted: Wanted) -> Result<Region, Refused> {
         let file = rustix::fs::memfd_create("corewise-profile", MemfdFlags::CLOEXEC)?;
         let bytes = if wanted.race_mib > 0 {
             RACE_BYTES
         } else {
             BYTES
         };
+        // Beyond the limit of a file's size there is a signal, and no error.
+        for (limit, option) in [(Resource::Fsize, 'f'), (Resource::As, 'v')] {
+            if getrlimit(limit)
+                .current
+                .is_some_and(|most| most < bytes as u64)
+            {
+                let needed = (bytes >> 30) as u64;
+                return Err(Refused::Limit { needed, option });
+            }
+        }
         rustix::fs::ftruncate(&file, bytes as u64)?;
         let first = (size_of::<Head>() as u64).next_multiple_of(STEP);
         rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, first)?;
-        let region = Region::map(file, bytes, true)?;
+        let base = Region::map(&file, bytes)?;
+        let region = Region {
+            base,
+            bytes,
+            file,
+            ours: true,
+        };
         let head = region.head();
         let Wanted {
             manner,
@@ -234,23 +208,41 @@ impl Region {
         if status.st_ino != inode || ![BYTES, RACE_BYTES].contains(&bytes) {
             return None;
         }
-        let region = Region::map(file, bytes, false).ok()?;
+        let region = match Region::map(&file, bytes) {
+            Ok(base) => Region {
+                base,
+                bytes,
+                file,
+                ours: false,
+            },
+            Err(_) => {
+                // A limit of this process's own: there may be room for a word of it.
+                let bytes = size_of::<Head>();
+                let base = Region::map(&file, bytes).ok()?;
+                Region {
+                    base,
+                    bytes,
+                    file,
+                    ours: true,
+                }
+                .head()
+                .unseen
+                .fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+        };
         (region.head().magic.load(Ordering::Acquire) == MAGIC).then_some(region)
     }
 
-    fn map(file: OwnedFd, bytes: usize, ours: bool) -> rustix::io::Result<Region> {
+    fn map(file: &OwnedFd, bytes: usize) -> rustix::io::Result<NonNull<u8>> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping of a file of this size, where the kernel likes.
         let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0)? };
-        let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        Ok(Region {
-            base,
-            bytes,
-            file,
-            ours,
-        })
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0)? };
+        // SAFETY: what was just mapped. A program that dumps core would have the kernel look at each page of it.
+        let _ = unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxDontDump) };
+        NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
     }
 
     fn head(&self) -> &Head {
@@ -334,8 +326,16 @@ impl Region {
         Some(unsafe { self.base.add(offset as usize) }.cast())
     }
 
-    /// Enters an image of this process, with tables of its own. `None`: there is no room.
+    /// Enters an image of this process, with tables of its own. `None`: there is no room, which is counted.
     pub fn enter(&self) -> Option<Entered<'_>> {
+        let entered = self.entered();
+        if entered.is_none() {
+            self.head().unseen.fetch_add(1, Ordering::Relaxed);
+        }
+        entered
+    }
+
+    fn entered(&self) -> Option<Entered<'_>> {
         let head = self.head();
         let functions = head.wanted[4].load(Ordering::Relaxed);
         let functions = functions.clamp(64, 1 << 22).next_power_of_two();
@@ -367,10 +367,9 @@ impl Region {
         })
     }
 
-    /// Images for which there was no room.
-    pub fn images_lost(&self) -> u32 {
-        let count = self.head().images.load(Ordering::Relaxed);
-        count.saturating_sub(IMAGES as u32)
+    /// Processes that could not enter an image: there were too many, or a limit on their memory forbade it.
+    pub fn unseen(&self) -> u32 {
+        self.head().unseen.load(Ordering::Relaxed)
     }
 }
 

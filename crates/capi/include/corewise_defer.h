@@ -41,7 +41,7 @@ typedef void (*corewise_defer_function)(void *data, const uint64_t *words);
 
 /* Who executes full buffers. */
 enum corewise_defer_strategy {
-    COREWISE_DEFER_ADAPTIVE = 0,    /* threads at the lowest priority, or where CPUs are busy the caller */
+    COREWISE_DEFER_ADAPTIVE = 0,    /* threads where CPUs are free, or else the caller */
     COREWISE_DEFER_SYNCHRONOUS = 1, /* the caller */
     COREWISE_DEFER_POOL = 2         /* a fixed number of threads; callers wait for room */
 };

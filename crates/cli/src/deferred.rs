@@ -92,7 +92,7 @@ impl DeferredArgs {
         }
         let this = std::env::current_exe().context("the command's own place is not known")?;
         let file = find_library(library.name, &environment, &this).map_err(anyhow::Error::msg)?;
-        let region = Region::create(wanted).context("no memory for what is recorded")?;
+        let region = Region::create(wanted)?;
         let (variable, value) = region.variable()?;
         let line = output::shell_line(&command);
         let command = preload(command, &environment, &file).env(variable, value);
@@ -105,6 +105,10 @@ impl DeferredArgs {
         })
     }
 }
+
+/// What is said of processes that could not record anything.
+pub(crate) const UNSEEN: &str = "processes were not seen: there were more than there is room for, or a limit on \
+                                 their address space forbade it (ulimit -v)";
 
 /// A line for each number of things that were lost; those that were not are not mentioned.
 pub(crate) fn losses<'a>(all: impl IntoIterator<Item = (u64, &'a str)>) -> Vec<String> {

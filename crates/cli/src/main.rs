@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("corewise: {}", told(&error));
+            output::say(&format!("corewise: {}", told(&error)));
             ExitCode::from(exit_code(&error, is_run))
         }
     }

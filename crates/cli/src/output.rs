@@ -27,10 +27,16 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// A line to standard error. Where that is full, closed or read no longer, nobody can be told: what a program that
+/// ran here exits with counts more.
+pub(crate) fn say(line: &str) {
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// Warnings go to standard error, a line each.
 pub(crate) fn warn(warnings: &[String]) {
     for warning in warnings {
-        eprintln!("corewise: {warning}");
+        say(&format!("corewise: {warning}"));
     }
 }
 

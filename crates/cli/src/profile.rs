@@ -93,7 +93,7 @@ pub(crate) fn run(args: ProfileArgs) -> Result<ExitCode> {
     let graph = Graph::new(&found, &mut Names::default());
     let failed = args.write(&graph, &found, &title, &outcome);
     if !args.deferred.quiet {
-        args.tell(&graph, &found, &program);
+        args.tell(&graph, &found, region.unseen(), &program);
     }
     let failed: Vec<String> = failed.iter().map(|error| format!("{error:#}")).collect();
     output::warn(&failed);
@@ -133,23 +133,26 @@ impl ProfileArgs {
             .collect()
     }
 
-    fn tell(&self, graph: &Graph, found: &[Found], program: &Path) {
+    fn tell(&self, graph: &Graph, found: &[Found], unseen: u32, program: &Path) {
         if graph.nodes.is_empty() {
-            eprintln!("corewise: {}", nothing(found, program));
+            if unseen == 0 {
+                output::say(&format!("corewise: {}", nothing(found, program)));
+            }
+            output::warn(&deferred::losses([(u64::from(unseen), deferred::UNSEEN)]));
             return;
         }
         for line in table(graph, self.top).lines() {
-            eprintln!("{}", line.trim_end());
+            output::say(line.trim_end());
         }
         let left: u64 = found.iter().map(|image| image.left).sum();
-        eprintln!(
+        output::say(&format!(
             "{} calls of {} functions in {} process image{}.",
             graph.calls(),
             graph.nodes.len(),
             found.len(),
             if found.len() == 1 { "" } else { "s" }
-        );
-        output::warn(&losses(graph, left, program));
+        ));
+        output::warn(&losses(graph, left, unseen, program));
     }
 }
 
@@ -174,8 +177,9 @@ fn nothing(found: &[Found], program: &Path) -> String {
     )
 }
 
-fn losses(graph: &Graph, left: u64, program: &Path) -> Vec<String> {
+fn losses(graph: &Graph, left: u64, unseen: u32, program: &Path) -> Vec<String> {
     let mut lines = deferred::losses([
+        (u64::from(unseen), deferred::UNSEEN),
         (
             left,
             "calls were stored and not yet processed when a process ended: they are counted",

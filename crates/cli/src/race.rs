@@ -153,24 +153,27 @@ impl RaceArgs {
 
 fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Path) {
     for race in &findings.races {
-        eprint!("{}", text::text(race));
+        output::say(text::text(race).trim_end_matches('\n'));
     }
     let threads: u64 = findings.processes.iter().map(|seen| seen.threads).sum();
     let compared: u64 = findings.processes.iter().map(|seen| seen.compared).sum();
     if findings.processes.is_empty() {
-        eprintln!(
-            "corewise: {} did not load {}: it, or what started it, took LD_PRELOAD out of the \
-             environment, or ended before its libraries were loaded",
-            program.display(),
-            RUNTIME.name
-        );
+        if findings.unseen_processes == 0 {
+            output::say(&format!(
+                "corewise: {} did not load {}: it, or what started it, took LD_PRELOAD out of the environment, or \
+                 ended before its libraries were loaded",
+                program.display(),
+                RUNTIME.name
+            ));
+        }
+        output::warn(losses);
         return;
     }
     let hidden = match suppressed {
         0 => String::new(),
         number => format!(" ({number} more suppressed)"),
     };
-    eprintln!(
+    output::say(&format!(
         "corewise: {} data race{}{hidden}; {compared} accesses of {threads} thread{} in {} process{} compared.",
         findings.races.len(),
         plural(findings.races.len() as u64),
@@ -181,17 +184,17 @@ fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Pat
         } else {
             "es"
         },
-    );
+    ));
     if compared == 0 && threads > 1 {
-        eprintln!(
+        output::say(&format!(
             "corewise: {} told of no access: compile it with -fsanitize=thread (gcc, or clang linked against \
              {}; a program with its own copy of ThreadSanitizer's runtime cannot be run on ours)",
             program.display(),
             RUNTIME.name
-        );
+        ));
     }
     if !findings.unseen.is_empty() {
-        eprintln!(
+        output::say(&format!(
             "corewise: not compiled with -fsanitize=thread, so that accesses by their code are not seen: {}",
             findings
                 .unseen
@@ -199,7 +202,7 @@ fn tell(findings: &Findings, suppressed: usize, losses: &[String], program: &Pat
                 .map(String::as_str)
                 .collect::<Vec<_>>()
                 .join(", ")
-        );
+        ));
     }
     output::warn(losses);
 }
@@ -212,6 +215,7 @@ fn plural(number: u64) -> &'static str {
 fn losses(findings: &Findings) -> Vec<String> {
     let all = |number: fn(&Seen) -> u64| findings.processes.iter().map(number).sum::<u64>();
     deferred::losses([
+        (u64::from(findings.unseen_processes), deferred::UNSEEN),
         (
             all(|seen| seen.no_room),
             "accesses were not compared: no room; give more with --memory",
@@ -332,6 +336,7 @@ fn summary(findings: &Findings, suppressed: usize, outcome: &Outcome) -> String 
         "races": findings.races.iter().map(race).collect::<Vec<_>>(),
         "suppressed": suppressed,
         "not_compiled_for_it": findings.unseen,
+        "processes_not_seen": findings.unseen_processes,
         "processes": processes.collect::<Vec<_>>(),
         "wall_seconds": outcome.wall_ns as f64 / 1e9,
         "exit_code": outcome.status.shell_code(),

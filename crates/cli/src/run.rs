@@ -157,7 +157,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         Ok(advice) => Some(advice),
         // A program that fails in a probe may still do what its user wants: it is theirs to see.
         Err(AdviseError::Probe(error)) => {
-            eprintln!("corewise: not tuned: {error}");
+            output::say(&format!("corewise: not tuned: {error}"));
             None
         }
         // An interpreter, of which only a probe could show that it loads no runtime.
@@ -279,7 +279,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         outcome: &outcome,
     };
     if !args.quiet {
-        eprintln!("{} {}", account.paragraph(), joined.sentence());
+        output::say(&format!("{} {}", account.paragraph(), joined.sentence()));
         output::warn(&warnings);
         output::warn(advisor.warnings());
     }
@@ -290,7 +290,9 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         match &advice.source {
             Source::Tuned(tuned) => crate::report::write(path, tuned, Some(&outcome))?,
             Source::Recalled(record) => crate::report::write_recalled(path, record, &outcome)?,
-            Source::Rule(why) => eprintln!("corewise: no report: there were no probes: {why}"),
+            Source::Rule(why) => {
+                output::say(&format!("corewise: no report: there were no probes: {why}"));
+            }
         }
     }
     outcome.exit_like_program()

@@ -73,6 +73,7 @@ mod declared;
 mod ending;
 mod environment;
 mod fatal;
+mod gate;
 mod local;
 mod memory;
 mod outcome;

@@ -79,6 +79,15 @@ impl<T> Queue<T> {
 
     /// Takes the oldest item, and waits where there is none. `None`: the queue is closed and empty.
     pub(crate) fn pop(&self) -> Option<T> {
+        self.taken(self.filled()?)
+    }
+
+    /// Waits until there is an item, which another may take nevertheless. False: the queue is closed and empty.
+    pub(crate) fn wait(&self) -> bool {
+        self.filled().is_some()
+    }
+
+    fn filled(&self) -> Option<crate::sync::MutexGuard<'_, State<T>>> {
         let mut state = lock(&self.state);
         while state.items.is_empty() {
             if state.closed {
@@ -88,7 +97,7 @@ impl<T> Queue<T> {
             state = wait(&self.filled, state);
             state.takers -= 1;
         }
-        self.taken(state)
+        Some(state)
     }
 
     /// Takes the oldest item, if there is one.

@@ -4,6 +4,31 @@
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 
+/// A thread that sleeps until it is woken, without a lock: as [`std::thread::park`], which remembers that it was woken
+/// meanwhile, and may wake for nothing.
+#[derive(Clone)]
+pub(crate) struct Sleeper(std::thread::Thread);
+
+impl Sleeper {
+    /// The calling thread.
+    pub(crate) fn this() -> Sleeper {
+        Sleeper::of(std::thread::current())
+    }
+
+    pub(crate) fn of(thread: std::thread::Thread) -> Sleeper {
+        Sleeper(thread)
+    }
+
+    /// Only the thread itself calls this.
+    pub(crate) fn sleep(&self) {
+        std::thread::park();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.0.unpark();
+    }
+}
+
 /// Locks, also after a panic: what is kept under the locks here is whole at every moment, and the bodies of
 /// deferred calls never run under one in a way that could leave it half done.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,6 +14,29 @@ mod sync {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard};
 
+    /// Loom's own park forgets in some interleavings that it was woken.
+    #[derive(Clone)]
+    pub(crate) struct Sleeper(loom::sync::Arc<(Mutex<bool>, Condvar)>);
+
+    impl Sleeper {
+        pub(crate) fn this() -> Sleeper {
+            Sleeper(loom::sync::Arc::new((Mutex::new(false), Condvar::new())))
+        }
+
+        pub(crate) fn sleep(&self) {
+            let mut woken = lock(&self.0.0);
+            while !*woken {
+                woken = wait(&self.0.1, woken);
+            }
+            *woken = false;
+        }
+
+        pub(crate) fn wake(&self) {
+            *lock(&self.0.0) = true;
+            self.0.1.notify_one();
+        }
+    }
+
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap()
     }
@@ -23,22 +46,29 @@ mod sync {
     }
 }
 
+#[path = "../src/gate.rs"]
+mod gate;
 #[path = "../src/progress.rs"]
 mod progress;
 #[path = "../src/queue.rs"]
 mod queue;
 
+use gate::Gate;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use progress::Progress;
 use queue::Queue;
-use sync::{AtomicU32, Mutex, Ordering, lock};
+use sync::{AtomicU32, Mutex, Ordering, Sleeper, lock};
 
 /// Every interleaving with at most three switches between threads that could go on.
 fn model(what: impl Fn() + Sync + Send + 'static) {
+    bounded(3, what);
+}
+
+fn bounded(switches: usize, what: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
-    model.preemption_bound = Some(3);
+    model.preemption_bound = Some(switches);
     model.check(what);
 }
 
@@ -76,6 +106,50 @@ fn a_producer_that_waits_for_room_is_let_go_when_the_queue_closes() {
         queue.close();
         let refused = producer.join().unwrap();
         assert_eq!((refused, queue.pop(), queue.pop()), (Err(2), Some(1), None));
+    });
+}
+
+#[test]
+fn a_consumer_that_asks_for_a_cpu_is_answered_and_an_open_gate_lets_all_end() {
+    bounded(2, || {
+        let gate = Arc::new(Gate::new(Sleeper::this()));
+        let scout = Sleeper::this();
+        let answers = {
+            let (gate, scout) = (Arc::clone(&gate), scout.clone());
+            thread::spawn(move || gate.scout(&scout))
+        };
+        let opens = {
+            let (gate, scout) = (Arc::clone(&gate), scout.clone());
+            thread::spawn(move || gate.open(&scout))
+        };
+        gate.pass(&scout);
+        opens.join().unwrap();
+        answers.join().unwrap();
+        gate.pass(&scout);
+    });
+}
+
+#[test]
+fn what_waits_in_a_queue_is_seen_without_being_taken() {
+    model(|| {
+        let queue = Arc::new(Queue::new(2));
+        let consumers: Vec<_> = [1, 2]
+            .map(|_| {
+                let queue = Arc::clone(&queue);
+                thread::spawn(move || {
+                    let mut sum = 0;
+                    while queue.wait() {
+                        sum += queue.try_pop().unwrap_or(0);
+                    }
+                    sum
+                })
+            })
+            .into();
+        queue.push(1).unwrap();
+        queue.push(2).unwrap();
+        queue.close();
+        let taken: u32 = consumers.into_iter().map(|c| c.join().unwrap()).sum();
+        assert_eq!(taken, 3);
     });
 }
 

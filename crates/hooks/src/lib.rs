@@ -5,7 +5,7 @@
 //!
 //! - [`entry`]: the hooks themselves: the stack of calls, and the call that is appended.
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
-//! - [`allocate`]: the allocation functions.
+//! - [`allocate`]: the allocation functions; [`unload`]: libraries that are unloaded.
 //!
 //! **Without the variable, or with a region that is gone**, the hooks return at once.
 //!
@@ -27,6 +27,7 @@ mod allocate;
 mod entry;
 mod process;
 mod thread;
+mod unload;
 
 /// Ours, beside the program's.
 #[global_allocator]

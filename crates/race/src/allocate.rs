@@ -5,6 +5,7 @@
 
 use crate::entry::told_where;
 use crate::lives;
+use crate::process;
 use crate::thread::Thread;
 use corewise_analyses::inside::allocator;
 use corewise_analyses::race::{Block, FREED};
@@ -18,14 +19,15 @@ unsafe extern "C" {
 }
 
 fn began(memory: *mut c_void, bytes: size_t, code: u64) -> *mut c_void {
-    if !memory.is_null()
-        && let Some(thread) = Thread::active()
-    {
+    if memory.is_null() {
+        return memory;
+    }
+    // What is freed later is all of it: what is allocated, too, whatever was asked for.
+    // SAFETY: a block that was allocated now.
+    let usable = || unsafe { malloc_usable_size(memory) }.max(bytes) as u64;
+    if let Some(thread) = Thread::active() {
         thread.quietly(|thread| {
-            // What is freed later is all of it: what is allocated, too, whatever was asked for.
-            // SAFETY: a block that was allocated now.
-            let usable = unsafe { malloc_usable_size(memory) }.max(bytes);
-            let (start, bytes, usable) = (memory as u64, bytes as u64, usable as u64);
+            let (start, bytes, usable) = (memory as u64, bytes as u64, usable());
             let life = match thread.alone {
                 true => lives::of(start),
                 false => thread.next_life(start, usable),
@@ -39,6 +41,9 @@ fn began(memory: *mut c_void, bytes: size_t, code: u64) -> *mut c_void {
             };
             thread.process.search.allocated(&block);
         });
+    } else if process::current().is_some() {
+        // By the C library while it creates a thread, or by a thread that is not known: whoever frees it may be.
+        lives::next(memory as u64, usable());
     }
     memory
 }

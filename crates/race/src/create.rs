@@ -5,7 +5,6 @@
 //! the new thread enters by [`begins`], and jumps. A thread's end is told by a key's destructor.
 
 use crate::entry::told_where;
-use crate::interposed::real;
 use crate::lives;
 use crate::process::{self, Process};
 use crate::thread::Thread;
@@ -150,7 +149,7 @@ unsafe extern "C" fn created(
     code: u64,
 ) -> c_int {
     static NEXT: Next = Next::new(c"pthread_create");
-    let Some(real) = real(&NEXT) else {
+    let Some(real) = NEXT.wait() else {
         return libc::ENOSYS;
     };
     create(routine, argument, code, |routine, argument| {
@@ -170,7 +169,7 @@ unsafe extern "C" fn created_c11(
     code: u64,
 ) -> c_int {
     static NEXT: Next = Next::new(c"thrd_create");
-    let Some(real) = real(&NEXT) else {
+    let Some(real) = NEXT.wait() else {
         return libc::ENOSYS;
     };
     create(routine, argument, code, |routine, argument| {
@@ -268,6 +267,9 @@ struct Jump {
 }
 
 unsafe extern "C" fn takes(start: *mut Start) -> Jump {
+    // A handler that comes while our memory is being given back, and the thread is known already, would wait for
+    // itself.
+    let _quiet = Quiet::now();
     // SAFETY: the creator's box, which is ours now.
     let start = unsafe { Box::from_raw(start) };
     // Where the thread's memory was another's before, it is not any more.

@@ -9,7 +9,7 @@
 //! **Why it is sound.** As in [`crate::interposed`]. Only what the kernel has written successfully is read
 //! here: the numbers of new descriptors.
 
-use crate::interposed::{Call, interposed, nothing_after, nothing_before, real};
+use crate::interposed::{Call, interposed, nothing_after, nothing_before};
 use crate::thread::Thread;
 use corewise_analyses::inside::Next;
 use corewise_analyses::race::{DESCRIPTOR_BYTES, Order, kind};
@@ -267,7 +267,7 @@ macro_rules! of_six {
             a: u64, b: u64, c: u64, d: u64, e: u64, f: u64,
         ) -> isize {
             static NEXT: Next = Next::new($text);
-            let Some(real) = real(&NEXT) else { return -1 };
+            let Some(real) = NEXT.wait() else { return -1 };
             let call = Call { arguments: [a, b, c, d, e], code: 0 };
             $before(&call);
             // SAFETY: a function of this type has this name.

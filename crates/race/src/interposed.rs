@@ -6,9 +6,6 @@
 //! other values in the rest, which nobody looks at. Some may be cancelled or call the program back: the frames
 //! have nothing that would have to be cleaned up.
 
-use corewise_analyses::inside::Next;
-use std::ffi::c_void;
-
 /// A call as it came.
 pub(crate) struct Call {
     /// The arguments; those that the function has not are anything.
@@ -19,24 +16,6 @@ pub(crate) struct Call {
 
 /// What the functions look like from here.
 pub(crate) type Real = unsafe extern "C-unwind" fn(u64, u64, u64, u64, u64) -> i64;
-
-/// The real function, however many threads look for it at once. `None`: the C library has none.
-#[inline(always)]
-pub(crate) fn real(next: &Next) -> Option<*mut c_void> {
-    match next.get() {
-        None => again(next),
-        found => found,
-    }
-}
-
-#[cold]
-fn again(next: &Next) -> Option<*mut c_void> {
-    (0..1000).find_map(|_| {
-        // SAFETY: gives the CPU away.
-        unsafe { libc::sched_yield() };
-        next.get()
-    })
-}
 
 /// Nothing, before or after a call.
 pub(crate) fn nothing_before(_: &Call) {}
@@ -54,7 +33,7 @@ macro_rules! interposed {
             ) -> i64 {
                 static NEXT: corewise_analyses::inside::Next =
                     corewise_analyses::inside::Next::new($text);
-                let Some(real) = $crate::interposed::real(&NEXT) else {
+                let Some(real) = NEXT.wait() else {
                     return $missing as i64;
                 };
                 let call = $crate::interposed::Call { arguments: [a, b, c, d, e], code };

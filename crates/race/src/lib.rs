@@ -17,6 +17,7 @@
 //! - [`annotations`]: what programs and other runtimes say themselves.
 //! - [`signals`]: what handlers come after.
 //! - [`fibers`]: programs that switch stacks themselves, and say so.
+//! - [`unload`]: libraries that are unloaded.
 //! - [`others`]: what ThreadSanitizer's runtime exports besides.
 //! - [`process`]: the environment of this process, what happens at its start, forks and end.
 //!
@@ -53,6 +54,7 @@ mod recorder;
 mod signals;
 mod strings;
 mod thread;
+mod unload;
 mod versions;
 mod waits;
 

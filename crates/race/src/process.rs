@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A process whose races are searched for.
 pub(crate) struct Process {
-    recording: Recording<AccessesBuffer>,
+    pub(crate) recording: Recording<AccessesBuffer>,
     pub(crate) search: &'static Search<'static>,
     pub(crate) releases: Releases,
     pub(crate) threads: Kept,

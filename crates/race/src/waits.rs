@@ -3,7 +3,7 @@
 //! **Why it is sound.** As in [`crate::interposed`]. What is done once can throw: our frame has nothing that
 //! would have to be cleaned up then, and lets it pass.
 
-use crate::interposed::{Call, interposed, nothing_after, nothing_before, real};
+use crate::interposed::{Call, interposed, nothing_after, nothing_before};
 use crate::locks::{gives, makes, uses};
 use crate::thread::Thread;
 use corewise_analyses::inside::Next;
@@ -117,7 +117,7 @@ unsafe extern "C-unwind" fn pthread_once(
     run: extern "C-unwind" fn(),
 ) -> c_int {
     static NEXT: Next = Next::new(c"pthread_once");
-    let Some(real) = real(&NEXT) else {
+    let Some(real) = NEXT.wait() else {
         return libc::ENOSYS;
     };
     // SAFETY: a function of this type has this name.

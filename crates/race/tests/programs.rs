@@ -4,7 +4,9 @@
 
 use corewise_analyses::race::lines::Lines;
 use corewise_analyses::race::report::{Findings, Memory, read};
+use corewise_analyses::race::text::summary;
 use corewise_analyses::region::{Manner, Region, Wanted};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -18,6 +20,10 @@ struct Program {
 }
 
 fn compile(compiler: &str, source: &str) -> Option<Program> {
+    compile_with(compiler, source, &[])
+}
+
+fn compile_with(compiler: &str, source: &str, more: &[&str]) -> Option<Program> {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
@@ -28,7 +34,8 @@ fn compile(compiler: &str, source: &str) -> Option<Program> {
             .args(["-O1", "-g", "-Wno-tsan", "-o"])
             .args([&file, &source])
             .args(flags)
-            .arg("-lpthread")
+            .args(more)
+            .args(["-lpthread", "-ldl"])
             .output();
         match compiled {
             Ok(output) if output.status.success() => Some(file),
@@ -216,7 +223,13 @@ fn however_a_program_ends_its_result_is_its_own_and_its_races_are_found() {
         for manner in [Manner::Adaptive, Manner::Synchronous, Manner::Pool] {
             let (output, findings) = searched(&program.instrumented, &[how], wanted(manner, 500));
             assert_eq!(output, expected, "{how}, {manner:?}");
-            assert!(!findings.races.is_empty(), "{how}, {manner:?}");
+            let told = findings.races.iter();
+            let told =
+                told.map(|race| (summary(race), race.sides.each_ref().map(|side| side.what)));
+            let told: Vec<_> = told.collect();
+            let once: BTreeSet<_> = told.iter().collect();
+            assert!(!told.is_empty(), "{how}, {manner:?}");
+            assert_eq!(once.len(), told.len(), "{how}, {manner:?}: {told:?}");
         }
     }
 }
@@ -243,6 +256,41 @@ fn the_standard_librarys_threads_and_locks_order_as_the_c_librarys() {
         "{variables:?}"
     );
     assert!(!variables.is_empty());
+}
+
+#[test]
+fn races_in_a_library_that_was_unloaded_have_names() {
+    let library = compile_with("gcc", "loads.c", &["-shared", "-fPIC"]);
+    let program = compile_with("gcc", "loads.c", &["-DPROGRAM"]);
+    let (Some(library), Some(program)) = (library, program) else {
+        return;
+    };
+    let (output, findings) = searched(
+        &program.instrumented,
+        &[library.instrumented.to_str().unwrap()],
+        wanted(Manner::Adaptive, 0),
+    );
+    assert!(output.status.success(), "{output:?}");
+    let race = &findings.races[0];
+    assert_eq!(race.sides[0].stack[0].function, "in_library");
+    assert!(
+        matches!(&race.memory, Memory::Variable { name, .. } if name == "of_library"),
+        "{race:?}"
+    );
+}
+
+#[test]
+fn a_process_that_may_not_have_the_memory_runs_as_ever_and_is_counted() {
+    let Some(program) = ends() else { return };
+    let limited = format!("ulimit -v 300000; exec {}", program.instrumented.display());
+    let (output, findings) = searched(
+        Path::new("/bin/sh"),
+        &["-c", &limited],
+        wanted(Manner::Adaptive, 0),
+    );
+    let expected = Command::new(&program.plain).output().unwrap();
+    assert_eq!(output, expected);
+    assert_eq!(findings.unseen_processes, 1);
 }
 
 #[test]

@@ -35,6 +35,24 @@ impl Next {
         }
     }
 
+    /// The same, however many threads look at once. `None`: it is nowhere.
+    #[inline(always)]
+    pub fn wait(&self) -> Option<*mut c_void> {
+        match self.get() {
+            None => self.again(),
+            found => found,
+        }
+    }
+
+    #[cold]
+    fn again(&self) -> Option<*mut c_void> {
+        (0..1000).find_map(|_| {
+            // SAFETY: gives the CPU away.
+            unsafe { libc::sched_yield() };
+            self.get()
+        })
+    }
+
     #[cold]
     fn look(&self) -> Option<*mut c_void> {
         if LOOKING.swap(true, Ordering::AcqRel) {

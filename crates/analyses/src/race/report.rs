@@ -102,6 +102,8 @@ pub struct Findings {
     pub processes: Vec<Seen>,
     /// Mapped files whose accesses were not seen: they were not compiled to tell of them.
     pub unseen: BTreeSet<String>,
+    /// Processes that could not be searched: there were too many, or a limit on their memory forbade it.
+    pub unseen_processes: u32,
 }
 
 /// What was seen of a process, and what was not.
@@ -160,19 +162,26 @@ pub fn so_far(region: &Region) -> SoFar {
 
 /// Reads what is there. The program's processes have to be gone: what they left is compared first.
 pub fn read(region: &Region, lines: &mut Lines) -> Findings {
-    let mut findings = Findings::default();
+    let mut findings = Findings {
+        unseen_processes: region.unseen(),
+        ..Findings::default()
+    };
+    // A race of a program that runs in many processes is one.
+    let mut known = BTreeSet::new();
+    let order = Order::of(region.wanted().order);
     for entered in region.images() {
-        image(
-            &entered,
-            Order::of(region.wanted().order),
-            lines,
-            &mut findings,
-        );
+        image(&entered, order, lines, &mut known, &mut findings);
     }
     findings
 }
 
-fn image(entered: &Entered<'_>, order: Order, lines: &mut Lines, findings: &mut Findings) {
+fn image(
+    entered: &Entered<'_>,
+    order: Order,
+    lines: &mut Lines,
+    known: &mut BTreeSet<Key>,
+    findings: &mut Findings,
+) {
     let words = entered.words();
     let Some(search) = words.and_then(|all| Search::new(all, Reserve::Region(*entered), order))
     else {
@@ -205,7 +214,6 @@ fn image(entered: &Entered<'_>, order: Order, lines: &mut Lines, findings: &mut 
         threads: &threads,
         lines,
     };
-    let mut known = BTreeSet::new();
     let mut races = search.races();
     races.sort_by_key(|race| race.accesses);
     for race in races {
@@ -366,9 +374,12 @@ impl Naming<'_, '_> {
     }
 }
 
+/// What makes a race the same as another: places, and kinds of accesses.
+type Key = (Vec<(String, String, u32)>, [&'static str; 2]);
+
 impl Report {
     /// What makes it the same race as another: the two places in the source.
-    fn key(&self) -> (Vec<(String, String, u32)>, [&'static str; 2]) {
+    fn key(&self) -> Key {
         let mut places: Vec<_> = self
             .sides
             .iter()

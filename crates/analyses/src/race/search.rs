@@ -230,7 +230,7 @@ impl<'a> Search<'a> {
         let mut compared = 0;
         let ends = sorted.sort();
         let mut left = sorted.counts.map(|count| count > 0);
-        // First the shares that nobody has: who has one may be a thread at the lowest priority.
+        // First the shares that nobody has: who has one may wait for a CPU.
         for waits in [false, true] {
             for (index, left) in left.iter_mut().enumerate().filter(|(_, left)| **left) {
                 let shard = match waits {

@@ -2,7 +2,7 @@
 //! pattern: `race:` matches where a function, source file or mapped file of either stack, or the variable,
 //! has the pattern in it; `race_top:` looks at the innermost function alone; `called_from_lib:` at mapped
 //! files. Kinds of reports that are not made here (`deadlock:`, `thread:`, `mutex:`, `signal:`) are let pass.
-//! In a pattern, `*` is anything, `^` the begin and `$` the end.
+//! In a pattern, `*` is anything, `^` the begin and `$` the end; an empty one is in every text.
 
 use super::lines::Place;
 use super::report::{Memory, Report};
@@ -87,7 +87,7 @@ impl Suppressions {
 
 /// Whether a text has a pattern in it.
 fn matches(pattern: &str, text: &str) -> bool {
-    if pattern.is_empty() || text.is_empty() {
+    if text.is_empty() {
         return false;
     }
     let (begins, pattern) = match pattern.strip_prefix('^') {
@@ -141,7 +141,8 @@ mod tests {
             ("*", "x", true),
             ("a*b*c", "aXbYc", true),
             ("a*c*b", "aXbYc", false),
-            ("", "x", false),
+            ("", "x", true),
+            ("", "", false),
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }

@@ -1,6 +1,7 @@
 //! How far a search is, while the program runs: one line on a terminal, elsewhere one every so often if that
 //! is wanted. Never on standard output, which is the program's.
 
+use crate::output;
 use anyhow::{Context as _, Result};
 use corewise_analyses::race::report::{SoFar, so_far};
 use corewise_analyses::region::Region;
@@ -47,12 +48,12 @@ impl Progress {
                     bar.set_message(line);
                     bar.tick();
                 } else if look.is_multiple_of(SELDOM) {
-                    eprintln!("corewise: {line}");
+                    output::say(&format!("corewise: {line}"));
                 }
             }
             bar.finish_and_clear();
             if !terminal {
-                eprintln!("corewise: {}", line(&so_far(&region)));
+                output::say(&format!("corewise: {}", line(&so_far(&region))));
             }
         });
         let looks = looks.context("no thread to show progress")?;

@@ -17,6 +17,10 @@ pub(crate) struct Ran<'a> {
     pub(crate) losses: &'a [String],
 }
 
+/// What to do about a race.
+const HELP: &str = "Have both accesses made under a common lock, make them atomic, or let one come before the other \
+                    by a join, condition, semaphore or barrier. The stacks show how each thread came there.";
+
 /// A log of one run.
 pub(crate) fn sarif(races: &[Report], ran: &Ran<'_>) -> String {
     let notes = ran
@@ -32,7 +36,11 @@ pub(crate) fn sarif(races: &[Report], ran: &Ran<'_>) -> String {
                 "version": env!("CARGO_PKG_VERSION"),
                 "rules": [{
                     "id": "data-race",
-                    "shortDescription": { "text": "Two threads access the same memory, one of them writes, and nothing orders them." },
+                    "name": "DataRace",
+                    "shortDescription": { "text": "Data race" },
+                    "fullDescription": { "text": "Two threads access the same memory, one of them writes, and nothing orders them." },
+                    "help": { "text": HELP },
+                    "defaultConfiguration": { "level": "error" },
                 }],
             } },
             "invocations": [{
@@ -69,15 +77,30 @@ fn result(race: &Report) -> Value {
         "locations": [first(one)],
         "relatedLocations": [first(other)],
         "stacks": stacks,
-        "partialFingerprints": { "places/v1": text::summary(race) },
+        // Reading and writing in one line, as in `counter++`, are two races.
+        "partialFingerprints": { "places/v1": format!("{} and {}: {}", one.what, other.what, text::summary(race)) },
     })
 }
 
-/// Where an access was made, with what it was.
+/// Where an access was made, with what it was. Code hosts refuse a whole log where one result is in no file: so this
+/// is the innermost place whose line is known, or else the program's or library's file.
 fn first(side: &Side) -> Value {
-    let mut location = side.stack.first().map_or_else(|| json!({}), location);
-    location["message"] = json!({ "text": text::heading(side) });
-    location
+    let lined = side.stack.iter().find(|place| has_line(place));
+    let mut found = lined
+        .or(side.stack.first())
+        .map_or_else(|| json!({}), location);
+    if let (None, Some(place)) = (lined, side.stack.first())
+        && !place.module.is_empty()
+    {
+        let file = json!({ "artifactLocation": { "uri": uri(&place.module) } });
+        found["physicalLocation"] = file;
+    }
+    found["message"] = json!({ "text": text::heading(side) });
+    found
+}
+
+fn has_line(place: &Place) -> bool {
+    !place.file.is_empty() && place.line > 0
 }
 
 fn stack(what: &str, places: &[Place]) -> Value {
@@ -89,12 +112,12 @@ fn stack(what: &str, places: &[Place]) -> Value {
 
 fn location(place: &Place) -> Value {
     let logical = json!([{ "name": place.function, "kind": "function" }]);
-    match (place.file.as_str(), place.line) {
-        ("", _) | (_, 0) => json!({ "logicalLocations": logical }),
-        (file, line) => json!({
+    match has_line(place) {
+        false => json!({ "logicalLocations": logical }),
+        true => json!({
             "physicalLocation": {
-                "artifactLocation": { "uri": uri(file) },
-                "region": { "startLine": line },
+                "artifactLocation": { "uri": uri(&place.file) },
+                "region": { "startLine": place.line },
             },
             "logicalLocations": logical,
         }),
@@ -120,26 +143,54 @@ fn uri(path: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_result_names_both_places_and_what_was_given_up_is_a_notification() {
-        let side = |function: &str, line| Side {
-            what: "write",
-            bytes: 4,
-            stack: vec![Place {
-                function: function.to_owned(),
-                file: "/src/a file.c".to_owned(),
-                line,
-                ..Place::default()
-            }],
-            ..Side::default()
-        };
-        let race = Report {
+    fn place(function: &str, line: u32) -> Place {
+        Place {
+            function: function.to_owned(),
+            file: "/src/a file.c".to_owned(),
+            line,
+            module: "/bin/a".to_owned(),
+            ..Place::default()
+        }
+    }
+
+    fn race(stacks: [Vec<Place>; 2]) -> Report {
+        Report {
             pid: 1,
             address: 16,
-            sides: [side("one", 3), side("two", 0)],
+            sides: stacks.map(|stack| Side {
+                what: "write",
+                bytes: 4,
+                stack,
+                ..Side::default()
+            }),
             memory: Memory::Unknown,
             seen: 1,
+        }
+    }
+
+    #[test]
+    fn every_result_is_in_a_file_and_in_a_line_of_it_where_one_is_known() {
+        let without = vec![place("inner", 0)];
+        let deeper = vec![place("inner", 0), place("outer", 7)];
+        let ran = Ran {
+            line: "./a",
+            code: 0,
+            losses: &[],
         };
+        let log = sarif(&[race([without, deeper])], &ran);
+        let log: Value = serde_json::from_str(&log).unwrap();
+        let result = &log["runs"][0]["results"][0];
+        let file = &result["locations"][0]["physicalLocation"];
+        assert_eq!(file["artifactLocation"]["uri"], "file:///bin/a");
+        // A region without a line, or with a line of 0, would be against the schema.
+        assert!(file.get("region").is_none(), "{file}");
+        let line = &result["relatedLocations"][0]["physicalLocation"]["region"];
+        assert_eq!(line["startLine"], 7);
+    }
+
+    #[test]
+    fn a_result_names_both_places_and_what_was_given_up_is_a_notification() {
+        let race = race([vec![place("one", 3)], vec![place("two", 0)]]);
         let losses = ["3 accesses were not compared".to_owned()];
         let ran = Ran {
             line: "./a",
@@ -156,9 +207,7 @@ mod tests {
             "file:///src/a%20file.c"
         );
         assert_eq!(physical["region"]["startLine"], 3);
-        // Without a line there is no place in a file, and a line of 0 would be against the schema.
         let related = &result["relatedLocations"][0];
-        assert!(related.get("physicalLocation").is_none(), "{related}");
         assert_eq!(related["logicalLocations"][0]["name"], "two");
         let notes = &run["invocations"][0]["toolExecutionNotifications"];
         assert_eq!(notes[0]["message"]["text"], losses[0]);

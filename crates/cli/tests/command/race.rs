@@ -75,3 +75,24 @@ fn progress_is_told_on_standard_error_alone_and_only_where_it_is_wanted() {
     let told = stderr(&race(&place, &[], &[]));
     assert!(!told.contains("waiting"), "{told}");
 }
+
+#[test]
+fn the_exit_code_is_as_ever_where_nobody_reads_what_is_told() {
+    let place = Place::new();
+    for closed in [false, true] {
+        let mut command = place.command(&["race", "--memory", "64", "--"]);
+        command.arg(raced());
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        match closed {
+            false => command.stderr(full.unwrap()),
+            true => {
+                let (reader, writer) = std::io::pipe().unwrap();
+                drop(reader);
+                command.stderr(writer)
+            }
+        };
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(66), "{output:?}");
+        assert_eq!(output.stdout, b"done\n");
+    }
+}

@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <threads.h>
 #include <time.h>
@@ -338,6 +339,18 @@ static void *many_blocks(void *a) { for (int i = 0; i < 70000; i++) { int *mine 
 static void *few_descriptors(void *a) { for (int i = 0; i < 3000; i++) close(open("/dev/zero", O_RDONLY)); return a; }
 static void fine_many_lives(void) { both(few_descriptors, few_descriptors); both(many_blocks, many_blocks); }
 
+/* So many stacks that the C library gives some back, with what belongs to their threads. */
+static void *creates_many(void *a) {
+    pthread_t t[8];
+    LOOP {
+        if (i == 10) break;
+        for (int k = 0; k < 8; k++) pthread_create(&t[k], NULL, with, NULL);
+        for (int k = 0; k < 8; k++) pthread_join(t[k], NULL);
+    }
+    return a;
+}
+static void fine_threads_of_threads(void) { both(creates_many, creates_many); }
+
 static void *small_block(void *a) { int *mine = calloc(1, 16); mine[0]++; free(mine); return a; }
 static void fine_small_block_reuse(void) {
     for (int i = 0; i < 4; i++) {
@@ -382,6 +395,18 @@ static void fine_signal_where_order_is_ignored(void) {
     both(ignores_order, acquires);
 }
 
+static void only_reads(int signal) { (void)signal; if (other == 7) abort(); }
+static void fine_signals_while_threads_begin(void) {
+    sigaction(SIGPROF, &(struct sigaction){.sa_handler = only_reads}, NULL);
+    setitimer(ITIMER_PROF, &(struct itimerval){{0, 10}, {0, 10}}, NULL);
+    for (int i = 0; i < 3000; i++) {
+        pthread_t t;
+        pthread_create(&t, NULL, with, NULL);
+        pthread_join(t, NULL);
+    }
+    setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -404,7 +429,8 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_pipe), CASE(fine_socket_pair), CASE(fine_event_descriptor), CASE(fine_descriptor_reuse),
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
     CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
-    CASE(fine_signal_where_order_is_ignored),
+    CASE(fine_signal_where_order_is_ignored), CASE(fine_threads_of_threads),
+    CASE(fine_signals_while_threads_begin),
 };
 
 int main(int argc, char **argv) {

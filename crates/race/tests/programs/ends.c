@@ -38,13 +38,15 @@ int main(int argc, char **argv) {
     printf("before\n");
     fflush(stdout);
     if (!strcmp(how, "fork")) {
-        pid_t child = fork();
-        if (child == 0) {
-            race();
-            _exit(3);
+        int status = 0;
+        for (int i = 0; i < 2; i++) {
+            pid_t child = fork();
+            if (child == 0) {
+                race();
+                _exit(3);
+            }
+            waitpid(child, &status, 0);
         }
-        int status;
-        waitpid(child, &status, 0);
         return WEXITSTATUS(status);
     }
     if (!strcmp(how, "signals")) {
