@@ -157,19 +157,31 @@ fn words() -> Vec<AtomicU64> {
     (0..1 << 20).map(|_| AtomicU64::new(0)).collect()
 }
 
+/// Says, as the runtime does, up to where each thread was compared: to the first of its buffers that is not.
+fn say_compared(search: &Search<'_>, buffers: &[(usize, Vec<&Run>)], processed: usize) {
+    for thread in 0..4 {
+        let of_thread = |run: &Run| run.access.thread == thread;
+        let left = buffers[processed..].iter();
+        let left = left.filter(|(_, buffer)| buffer.iter().all(|run| of_thread(run)));
+        let first = left.min_by_key(|(number, _)| *number);
+        let segment = first.map_or(u32::MAX, |(_, buffer)| buffer[0].access.segment);
+        search.settled().compared(thread, segment);
+    }
+}
+
 /// Searches a log whose buffers are processed in this order.
 fn searched(log: &[(u16, Step)], capacity: usize, seed: u64) -> (Pairs, Pairs, bool) {
     let all = words();
     let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
     let accesses = recorded(&search, log);
-    let mut buffers: Vec<Vec<&Run>> = Vec::new();
+    let mut buffers: Vec<(usize, Vec<&Run>)> = Vec::new();
     for thread in 0..4 {
         let own: Vec<_> = accesses
             .iter()
             .map(|recorded| &recorded.run)
             .filter(|run| run.access.thread == thread)
             .collect();
-        buffers.extend(own.chunks(capacity).map(<[_]>::to_vec));
+        buffers.extend(own.chunks(capacity).map(<[_]>::to_vec).enumerate());
     }
     // Fisher and Yates, with the numbers of a linear congruence.
     let mut state = seed | 1;
@@ -179,7 +191,8 @@ fn searched(log: &[(u16, Step)], capacity: usize, seed: u64) -> (Pairs, Pairs, b
             .wrapping_add(1);
         buffers.swap(index, (state >> 33) as usize % (index + 1));
     }
-    for buffer in buffers {
+    for (index, (_, buffer)) in buffers.iter().enumerate() {
+        say_compared(&search, &buffers, index);
         search.sorting(|sorting| {
             for Run { access, granules } in buffer {
                 let (place, segment, site, extent) = access.packed(*granules);

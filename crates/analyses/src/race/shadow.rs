@@ -1,8 +1,8 @@
 //! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in a table by
 //! address, with a lock for each share of the pages.
 
-use super::access::{Access, ROW, Run};
-use super::row::{Nodes, Row};
+use super::access::{ROW, Run};
+use super::row::{Asks, Nodes, Row};
 use super::words::{Counter, Words};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -114,14 +114,14 @@ impl Shadow {
     }
 
     /// Adds accesses to granules of one page, whose share is locked. Those that are kept of other threads to
-    /// any of these granules are shown to `other` with the first of the granules that both accessed, in no
-    /// order, unless one is there already that stands for the new one.
-    pub fn add(
+    /// any of these granules are compared with the new ones, each at the first of the granules that both accessed,
+    /// in no order, unless one is there already that stands for the new one.
+    pub(super) fn add(
         &self,
         words: &Words<'_>,
         shard: &mut Shard,
         run: &Run,
-        mut other: impl FnMut(&Access, &Access),
+        asks: &mut impl Asks,
     ) {
         let Some(page) = self.page_of(words, shard, run.access.granule) else {
             words.add(Counter::NoRoom, 1);
@@ -130,7 +130,7 @@ impl Shadow {
         for run in run.pieces(ROW) {
             let cell = page + (run.access.granule % PAGE / ROW) as usize;
             let row = Row::new(words, cell, run.access.granule);
-            row.add(&mut shard.nodes, &run, &mut other);
+            row.add(&mut shard.nodes, &run, asks);
         }
     }
 }

@@ -26,13 +26,17 @@ fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
     let mut nodes = Nodes::default();
     let row = Row::new(&words, HEAD, 32);
     for run in runs {
-        row.add(&mut nodes, run, &mut |_, _| {});
+        row.add(&mut nodes, run, &mut |_: &Access, _: &Access| {});
     }
     let mut shown = Vec::new();
     for granule in 32..48 {
-        row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
-            shown.push((other.granule, other.segment));
-        });
+        row.add(
+            &mut nodes,
+            &run(granule, 1, 9, 1, 0),
+            &mut |_: &Access, other: &Access| {
+                shown.push((other.granule, other.segment));
+            },
+        );
     }
     shown.sort_unstable();
     shown
