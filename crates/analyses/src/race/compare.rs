@@ -2,12 +2,17 @@
 
 use super::access::{Access, Accesses, Run};
 use super::clock::Known;
-use super::row::Asks;
+use super::row::{Asks, Coming};
 use super::search::{Order, Search};
-use super::shadow::{PAGE, SHARDS, Shard, shard_of};
+use super::shadow::{PAGE, SHARDS, Shadow, Shard, shard_of};
 use super::words::Counter;
 use std::cell::RefCell;
 use std::sync::PoisonError;
+
+/// Accesses that what is kept of others is brought into the cache for, and how many there are between one thing that
+/// is brought for an access and the next.
+const AHEAD: usize = 16;
+const STEP: usize = 4;
 
 /// What [`Accesses::access`] is told.
 type Told = (u64, u32, u32, u32);
@@ -194,8 +199,8 @@ impl Search<'_> {
                 if let Some(mut shard) = shard {
                     *left = false;
                     let order = &sorted.order[ends[index] as usize..ends[index + 1] as usize];
-                    let accesses = order.iter().map(|at| sorted.all[*at as usize]);
-                    compared += self.compare_share(&mut shard, accesses, &mut asked);
+                    let access = |index: usize| sorted.all[order[index] as usize];
+                    compared += self.compare_share(&mut shard, order.len(), access, &mut asked);
                 }
             }
         }
@@ -207,14 +212,34 @@ impl Search<'_> {
     fn compare_share(
         &self,
         shard: &mut Shard,
-        accesses: impl Iterator<Item = Told>,
+        count: usize,
+        access: impl Fn(usize) -> Told,
         asked: &mut Asked<'_, '_>,
     ) -> u64 {
+        let words = &self.words;
         let mut compared = 0;
-        for (place, segment, site, extent) in accesses {
-            let run = Access::unpacked(place, segment, site, extent);
-            compared += u64::from(run.granules);
-            self.shadow.add(&self.words, shard, &run, asked);
+        let mut coming = [(None, Coming::default()); AHEAD];
+        // While one access is compared, what is kept of those behind it is on its way.
+        for ahead in 0..count + AHEAD {
+            if let Some(index) = ahead.checked_sub(AHEAD) {
+                let (place, segment, site, extent) = access(index);
+                let run = Access::unpacked(place, segment, site, extent);
+                compared += u64::from(run.granules);
+                if let (Some(at), _) = coming[index % AHEAD] {
+                    Shadow::add(words, shard, at, &run, asked);
+                }
+            }
+            for step in 1..AHEAD / STEP {
+                if let Some(index) = ahead.checked_sub(step * STEP).filter(|i| *i < count) {
+                    coming[index % AHEAD].1.step(words);
+                }
+            }
+            if ahead < count {
+                let granule = Access::granule_of(access(ahead).0);
+                let at = self.shadow.row_of(words, shard, granule);
+                let brings = at.map(|at| Coming::to(words, at, granule));
+                coming[ahead % AHEAD] = (at, brings.unwrap_or_default());
+            }
         }
         compared
     }

@@ -11,12 +11,14 @@
 //! *entry* is of all bytes of a row that one place accessed in one segment, a bit each. Where too many places or
 //! segments access pieces of a row, each granule gets a list of its own.
 
+mod coming;
 mod list;
 
 use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
+pub(super) use coming::Coming;
 pub(super) use list::Nodes;
-use list::{Entry, GRANULE_ENTRY, List, Of};
+use list::{Entry, GRANULE_ENTRY, List, Of, next};
 
 /// What is kept in a list at most.
 const MOST: usize = 48;
@@ -127,9 +129,9 @@ impl<'w, 'a> Row<'w, 'a> {
                 }
                 self.write_bytes(at, Of::Row, 0);
             }
-            let next = self.next(node);
+            let behind = next(self.words, node);
             nodes.free[place].push(node);
-            node = next;
+            node = behind;
         }
         self.words.set(self.cell, APART | u64::from(lists));
     }
@@ -213,7 +215,7 @@ impl<'w, 'a> Row<'w, 'a> {
                     last = at;
                 }
             }
-            node = self.next(node);
+            node = next(self.words, node);
         }
         if left != 0 && alike.count + 1 > KEPT_ALIKE {
             shortened |= self.shorten(of, &alike, access.segment, &mut left);
@@ -258,7 +260,7 @@ impl<'w, 'a> Row<'w, 'a> {
             let entries = Of::Row.entries(node, place);
             let known = entries.filter_map(|at| self.read(at, Of::Row));
             parts += known.filter(Entry::is_part).count();
-            node = self.next(node);
+            node = next(self.words, node);
         }
         parts > more_than
     }

@@ -113,23 +113,32 @@ impl Shadow {
         }
     }
 
-    /// Adds accesses to granules of one page, whose share is locked. Those that are kept of other threads to
-    /// any of these granules are compared with the new ones, each at the first of the granules that both accessed,
-    /// in no order, unless one is there already that stands for the new one.
-    pub(super) fn add(
+    /// The word of the row with a granule, whose share is locked. `None`, and counted: there is no room.
+    pub(super) fn row_of(
         &self,
         words: &Words<'_>,
         shard: &mut Shard,
+        granule: u64,
+    ) -> Option<usize> {
+        let page = self.page_of(words, shard, granule);
+        if page.is_none() {
+            words.add(Counter::NoRoom, 1);
+        }
+        page.map(|page| page + (granule % PAGE / ROW) as usize)
+    }
+
+    /// Adds accesses to granules of one page, whose share is locked; `at` is where the first granule's row is. Those
+    /// that are kept of other threads to any of these granules are compared with the new ones, each at the first of
+    /// the granules that both accessed, in no order, unless one is there already that stands for the new one.
+    pub(super) fn add(
+        words: &Words<'_>,
+        shard: &mut Shard,
+        at: usize,
         run: &Run,
         asks: &mut impl Asks,
     ) {
-        let Some(page) = self.page_of(words, shard, run.access.granule) else {
-            words.add(Counter::NoRoom, 1);
-            return;
-        };
-        for run in run.pieces(ROW) {
-            let cell = page + (run.access.granule % PAGE / ROW) as usize;
-            let row = Row::new(words, cell, run.access.granule);
+        for (index, run) in run.pieces(ROW).enumerate() {
+            let row = Row::new(words, at + index, run.access.granule);
             row.add(&mut shard.nodes, &run, asks);
         }
     }

@@ -17,7 +17,7 @@ pub(super) const GRANULE_ENTRY: usize = 2;
 const LINK: [u32; 2] = [17, 12];
 /// What the nodes of a list have room for, by their place in it, the last one first: so many entries of a row, or
 /// twice as many of a granule.
-const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
+pub(super) const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
 /// Words that are taken from memory at once.
 const CHUNK: usize = 1 << 10;
 
@@ -130,7 +130,7 @@ impl Of {
 
     /// Where the entries of a node are, which is the one at this place in its list.
     pub(super) fn entries(self, node: u32, place: usize) -> impl Iterator<Item = usize> {
-        let from = ENTRY * node as usize;
+        let from = entries_at(node);
         (from..from + ENTRY * NODES[place]).step_by(self.entry())
     }
 }
@@ -142,7 +142,7 @@ impl Row<'_, '_> {
             return None;
         }
         let node = nodes.take(self.words, list.nodes)?;
-        let at = ENTRY * node as usize;
+        let at = entries_at(node);
         // A node that was another list's before says still where that goes on.
         let (low, high) = (list.node & ((1 << LINK[0]) - 1), list.node >> LINK[0]);
         self.words.set(at, u64::from(low));
@@ -150,14 +150,6 @@ impl Row<'_, '_> {
         let nodes = list.nodes + 1;
         self.words.set(cell, List { node, nodes }.word());
         Some(at)
-    }
-
-    pub(super) fn next(&self, node: u32) -> u32 {
-        let part = |word: usize| {
-            let word = self.words.get(ENTRY * node as usize + word) & link(word);
-            word as u32
-        };
-        part(0) | part(1) << LINK[0]
     }
 
     pub(super) fn bytes(&self, at: usize, of: Of) -> u128 {
@@ -218,6 +210,20 @@ impl Row<'_, '_> {
             }
         }
     }
+}
+
+/// Where the entries of a node begin.
+pub(super) fn entries_at(node: u32) -> usize {
+    ENTRY * node as usize
+}
+
+/// The node behind this one in its list.
+pub(super) fn next(words: &Words<'_>, node: u32) -> u32 {
+    let part = |word: usize| {
+        let word = words.get(entries_at(node) + word) & link(word);
+        word as u32
+    };
+    part(0) | part(1) << LINK[0]
 }
 
 /// The bits of an entry's first words that say where the next node is.
