@@ -106,6 +106,23 @@ impl<'s, 'a> Asked<'s, 'a> {
         u64::from(before.segment) <= known.1
     }
 
+    /// Whether everything that other threads did before an access was compared already.
+    #[inline]
+    fn is_settled(&mut self, access: &Access) -> bool {
+        let (settled, not) = self.settled;
+        match self.thread == access.thread {
+            true if access.segment <= settled => true,
+            true if access.segment >= not => false,
+            _ => self.look(access),
+        }
+    }
+
+    /// The last segment of a thread that was compared with all before it.
+    fn bound_of(&self, thread: u16) -> u32 {
+        let bound = self.bounds.get(usize::from(thread));
+        bound.copied().unwrap_or(0)
+    }
+
     #[cold]
     fn look(&mut self, access: &Access) -> bool {
         let (thread, segment, search) = (access.thread, access.segment, self.search);
@@ -138,12 +155,15 @@ impl Asks for Asked<'_, '_> {
     }
 
     #[inline]
-    fn is_settled(&mut self, access: &Access) -> bool {
-        let (settled, not) = self.settled;
-        match self.thread == access.thread {
-            true if access.segment <= settled => true,
-            true if access.segment >= not => false,
-            _ => self.look(access),
+    fn stands_for(&mut self, new: &Access, kept: &Access) -> bool {
+        match new.thread == kept.thread {
+            true => kept.segment < new.segment && self.is_settled(new),
+            // What its own thread did before could come before it, and not after the other.
+            false => {
+                self.known_before(kept, new)
+                    && self.is_settled(new)
+                    && self.bound_of(new.thread) + 1 >= new.segment
+            }
         }
     }
 }

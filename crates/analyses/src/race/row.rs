@@ -1,9 +1,11 @@
 //! What is remembered of the accesses to a row of granules.
 //!
 //! FastTrack keeps the last write and the last reads of each variable, since it sees accesses in order. Here
-//! they come in any order, so several of each thread are kept: of those that are alike (same thread, same
-//! kind) the first segment and the last ones, for each byte. That an access between others made room shows only
-//! where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
+//! they come in any order, but as soon as all is compared that came before an access, it stands for earlier ones of
+//! its thread to the same bytes, and in long lists for those of other threads that it comes after: whatever is still
+//! to come and races with them races with it, too (see `settled.rs`). Of others that are alike (same thread, same
+//! kind) the first segment and the last ones are kept, for each byte. That an access between these made room shows
+//! only where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
 //! that race with no more than it does. Of memory that was freed and allocated again, what was before the last
 //! time makes room, too.
 //!
@@ -30,6 +32,9 @@ const KEPT_ALIKE: usize = 3;
 const MOST_ALIKE: usize = 8;
 /// Threads and kinds whose accesses in the life before are told apart.
 const MOST_BEFORE: usize = 8;
+/// Nodes of a list from which on accesses of one thread also stand for those of others: who raced first is not
+/// found then, but that there was a race is.
+const OTHERS_FROM: usize = 3;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
 const LIVES: i32 = 2;
 /// In a row's word: it says not where its list is, but where those of the granules are.
@@ -40,9 +45,9 @@ pub(super) trait Asks {
     /// Compares a new access with one that is kept of another thread to some of its bytes.
     fn compare(&mut self, new: &Access, kept: &Access);
 
-    /// Whether everything that other threads did before an access was compared already: then what is still to
-    /// come races with it, if it races with an earlier one of the same thread.
-    fn is_settled(&mut self, access: &Access) -> bool;
+    /// Whether everything that is still to come and races with a kept access races with the new one, too, which is
+    /// to the same bytes in the same life, and of a kind that stands for it.
+    fn stands_for(&mut self, new: &Access, kept: &Access) -> bool;
 }
 
 /// Compares, and knows nothing of what is still to come.
@@ -51,7 +56,7 @@ impl<F: FnMut(&Access, &Access)> Asks for F {
         self(new, kept);
     }
 
-    fn is_settled(&mut self, _: &Access) -> bool {
+    fn stands_for(&mut self, _: &Access, _: &Access) -> bool {
         false
     }
 }
@@ -183,14 +188,18 @@ impl<'w, 'a> Row<'w, 'a> {
                         goes = common;
                     }
                 } else {
-                    let is_later = age == 0 && access.segment > known.access.segment;
+                    let standing = age == 0 && access.kind_stands_for(&known.access);
                     if !is_own {
                         let byte = common.trailing_zeros();
                         asks.compare(&new.at(self.first, byte), &known.at(self.first, byte));
-                    } else if is_later
-                        && access.kind_stands_for(&known.access)
-                        && asks.is_settled(access)
-                    {
+                        if standing
+                            && list.nodes >= OTHERS_FROM
+                            && asks.stands_for(access, &known.access)
+                        {
+                            stood_for = common;
+                            self.words.add(Counter::Replaced, 1);
+                        }
+                    } else if standing && asks.stands_for(access, &known.access) {
                         stood_for = common;
                     } else if age == 0 && known.access.kind == access.kind {
                         alike.add(known.access.segment, at);

@@ -1,9 +1,14 @@
 //! Up to where the accesses of each thread were compared, whichever buffers were processed first.
 //!
-//! An access can be forgotten when a later one of its thread stands for it: one that races with everything that
-//! is still to come and races with the earlier. What could race with the earlier alone comes before the later, and
-//! is of a segment that the later's clock has. So it is enough to know that all those segments were compared. A
-//! thread says now and then where in its buffers its present segment begins ([`Settled::recorded`]).
+//! FastTrack (Flanagan and Freund, PLDI 2009, section 3) forgets an access when a later one comes, since it sees
+//! them in order. Here an access A can be forgotten when B of the same thread comes later and races with as much, and
+//! all that comes before B is compared already. For what is still to come and races with A races with B: were it
+//! ordered before B, it would have been compared; were it ordered after B, it would be after A. The same holds where B
+//! is another thread's and comes after A, if its own thread is compared up to its segment: something of that thread
+//! could come before B, and not after A.
+//!
+//! What comes before B is of segments that B's clock has. So it is enough to know up to which segment each thread is
+//! compared: threads say now and then where in their buffers their present segment begins ([`Settled::recorded`]).
 
 use super::clock::THREADS;
 use corewise_defer::Checkpoint;
