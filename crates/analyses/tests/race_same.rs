@@ -262,6 +262,34 @@ proptest! {
 }
 
 #[test]
+fn what_comes_late_of_a_thread_races_with_what_its_next_segment_comes_after() {
+    let write = |granule| Step::Access {
+        granule,
+        granules: 1,
+        mask: 0xff,
+        kind: kind::WRITE,
+    };
+    // The list of the row is long enough that accesses stand for those of other threads.
+    let mut log: Vec<_> = (1..6).map(|granule| (2, write(granule))).collect();
+    log.extend([(0, write(0)), (1, write(0))]);
+    log.extend([(0, Step::Release(0)), (1, Step::Acquire(0)), (1, write(0))]);
+    let all = words();
+    let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
+    let mut accesses = recorded(&search, &log);
+    for thread in [0, 2, 3] {
+        search.settled().compared(thread, u32::MAX);
+    }
+    // Of thread 1, what it did after the acquisition is compared first.
+    let last = accesses.len() - 1;
+    accesses.swap(last - 1, last);
+    for Recorded { run, .. } in &accesses {
+        let (place, segment, site, extent) = run.access.packed(run.granules);
+        search.access(place, segment, site, extent);
+    }
+    assert_eq!(found(&search), Pairs::from([(1000, 0, 1)]));
+}
+
+#[test]
 fn a_search_goes_on_where_another_stopped_in_the_same_words() {
     let all = words();
     let access = |thread: u16, site: u32| Access {
