@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod clock;
+mod compare;
 pub mod found;
 pub mod interned;
 #[cfg(feature = "show")]
@@ -21,6 +22,7 @@ mod records;
 pub mod report;
 mod row;
 mod search;
+mod settled;
 pub mod shadow;
 #[cfg(feature = "show")]
 pub mod suppress;
@@ -36,4 +38,5 @@ pub use found::Race;
 pub use recent::Recent;
 pub use records::{Block, DESCRIPTOR_BYTES, DESCRIPTORS, ThreadRecord};
 pub use search::{Deferred, FREED, Order, Search, Site};
+pub use settled::Settled;
 pub use words::{Counter, Reserve};

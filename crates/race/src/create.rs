@@ -333,7 +333,7 @@ unsafe extern "C" fn ended(thread: *mut c_void) {
 
 /// A thread, or fiber, is gone. What it did, for those who come after.
 pub(crate) fn ends(mut thread: Box<Thread>) -> Clock {
-    thread.hand_over();
+    thread.end();
     let (number, last) = (thread.clock.thread(), thread.clock.segment());
     let mut threads = thread.process.threads();
     threads.running -= 1;

@@ -20,8 +20,12 @@ pub(crate) struct Recorder {
     front: Front,
     process: &'static Process,
     thread: u16,
+    /// The thread's first segment.
+    first: u32,
     /// The segment that the thread is in.
-    pub(crate) segment: u32,
+    segment: u32,
+    /// The segment before which everything is known to be in buffers.
+    known: u32,
     /// Accesses recorded and not yet counted.
     recorded: u64,
 }
@@ -37,7 +41,9 @@ impl Recorder {
             front,
             process,
             thread,
+            first: segment,
             segment,
+            known: segment,
             recorded: 0,
         }
     }
@@ -58,6 +64,7 @@ impl Recorder {
                     self.process.at_exchange(self.recorded);
                     self.recorded = 0;
                     producer.access(place, segment, site, extent);
+                    self.tell(segment);
                 } else {
                     producer.access(place, segment, site, extent);
                 }
@@ -65,6 +72,11 @@ impl Recorder {
             Front::Sequential(search) => search.access(place, segment, site, extent),
             Front::Nothing => {}
         }
+    }
+
+    /// The segment that the thread is in.
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment
     }
 
     /// Gives what is recorded away.
@@ -76,6 +88,39 @@ impl Recorder {
         {
             let _quiet = Quiet::now();
             producer.process_current();
+        }
+        self.tell(self.segment);
+    }
+
+    /// The thread ends: its last segment does, too.
+    pub(crate) fn end(&mut self) {
+        self.hand_over();
+        self.tell(self.segment.saturating_add(1));
+    }
+
+    /// Says from where in its buffers on what the thread accesses is of this segment, or later ones.
+    fn tell(&mut self, segment: u32) {
+        if segment == self.known {
+            return;
+        }
+        self.known = segment;
+        let settled = self.process.search.settled();
+        match &self.front {
+            Front::Deferred(producer) => {
+                let _quiet = Quiet::now();
+                settled.recorded(self.thread, self.first, segment, producer.checkpoint());
+            }
+            Front::Sequential(_) => settled.compared(self.thread, segment),
+            Front::Nothing => {}
+        }
+    }
+
+    /// The thread is in another segment; what it accessed in those before was recorded.
+    pub(crate) fn begin_segment(&mut self, segment: u32) {
+        self.segment = segment;
+        // What is compared at once is known at once; buffers tell when they are exchanged.
+        if let Front::Sequential(_) = self.front {
+            self.tell(segment);
         }
     }
 

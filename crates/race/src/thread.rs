@@ -179,7 +179,7 @@ impl Thread {
     }
 
     fn touch_atomically(&mut self, granule: u64, mask: u8, kind: u8, code: u64) {
-        let segment = self.recorder.segment;
+        let segment = self.recorder.segment();
         let atomic = &mut self.atomics[granule as usize & (ATOMICS - 1)];
         if atomic.granule != granule || atomic.segment != segment {
             *atomic = Atomic {
@@ -280,7 +280,7 @@ impl Thread {
             life: lives::of(granule << 3),
             kind,
             thread: self.clock.thread(),
-            segment: self.recorder.segment,
+            segment: self.recorder.segment(),
             site: self.site(code),
         }
     }
@@ -306,10 +306,10 @@ impl Thread {
 
     /// Its clock changed: what was accessed before is of another segment.
     pub(crate) fn clock_changed(&mut self, learned: bool) {
-        if self.clock.segment() != self.recorder.segment {
+        if self.clock.segment() != self.recorder.segment() {
             let recorder = &mut self.recorder;
             self.recent.end_segment(|run| recorder.record(run));
-            recorder.segment = self.clock.segment();
+            recorder.begin_segment(self.clock.segment());
         }
         if learned {
             let search = self.process.search;
@@ -341,6 +341,12 @@ impl Thread {
         let recorder = &mut self.recorder;
         self.recent.end_segment(|run| recorder.record(run));
         recorder.hand_over();
+    }
+
+    /// The same, for the last time.
+    pub(crate) fn end(&mut self) {
+        self.hand_over();
+        self.recorder.end();
     }
 
     /// Takes what the thread had out of its parent's hands, in a forked child: its buffer is the parent's.

@@ -208,45 +208,66 @@ impl Timelines {
         let Some(ring) = self.ring(words, thread) else {
             return Known::AtLeast(0);
         };
-        let noted = words.get(ring);
-        // The oldest might just be written over.
-        let (mut low, mut high) = (noted.saturating_sub(KEPT - 1), noted);
-        let entry = |index: u64| words.get(ring + RING_HEAD + (index & (KEPT - 1)) as usize);
-        let oldest = low;
-        while low < high {
-            let middle = low.midpoint(high);
-            match (entry(middle) >> 32) as u32 <= segment {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        if low > oldest {
-            let found = entry(low - 1);
-            if (found >> 32) as u32 <= segment {
-                let written = words.get(ring + 1);
-                // The place's upper half is that of the newest, or one less.
-                let mut place = written & !0xffff_ffff | found & 0xffff_ffff;
-                if place > written {
-                    place = place.wrapping_sub(1 << 32);
-                }
-                let data = ring + RING_HEAD + KEPT as usize;
-                let value = component(words, of, |offset| {
-                    data + ((place + offset as u64) & (WORDS - 1)) as usize
-                });
-                fence(Ordering::SeqCst);
-                let claimed = words.get(ring + 2);
-                let again = entry(low - 1) == found && words.get(ring) < low - 1 + KEPT;
-                if again && claimed.wrapping_sub(place) <= WORDS {
-                    return Known::Exactly(value);
-                }
-            }
-        }
+        let said = look_up(words, ring, segment, |at| component(words, of, at));
         let first = words.get(ring + 3) as usize;
-        match first {
-            0 => Known::AtLeast(0),
-            first => Known::AtLeast(component(words, of, |offset| first + offset)),
+        match said {
+            Some(said) => Known::Exactly(said),
+            None if first == 0 => Known::AtLeast(0),
+            None => Known::AtLeast(component(words, of, &|offset| first + offset)),
         }
     }
+
+    /// Whether a thread's clock, in a segment of it, said of no other thread more than these bounds. Also false
+    /// where that is forgotten.
+    pub fn is_within(&self, words: &Words<'_>, thread: u16, segment: u32, bounds: &[u32]) -> bool {
+        let within = |at: &dyn Fn(usize) -> usize| {
+            let count = words.get(at(0)) as u16;
+            let bound = |of: u16| bounds.get(usize::from(of)).copied().unwrap_or(0);
+            (0..count).all(|of| of == thread || component(words, of, at) <= bound(of))
+        };
+        let ring = self.ring(words, thread);
+        ring.and_then(|ring| look_up(words, ring, segment, within)) == Some(true)
+    }
+}
+
+/// Reads something of the clock that a thread with this ring had in a segment. `None`: it is forgotten.
+fn look_up<T>(
+    words: &Words<'_>,
+    ring: usize,
+    segment: u32,
+    read: impl FnOnce(&dyn Fn(usize) -> usize) -> T,
+) -> Option<T> {
+    let noted = words.get(ring);
+    // The oldest might just be written over.
+    let (mut low, mut high) = (noted.saturating_sub(KEPT - 1), noted);
+    let entry = |index: u64| words.get(ring + RING_HEAD + (index & (KEPT - 1)) as usize);
+    let oldest = low;
+    while low < high {
+        let middle = low.midpoint(high);
+        match (entry(middle) >> 32) as u32 <= segment {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    if low == oldest {
+        return None;
+    }
+    let found = entry(low - 1);
+    if (found >> 32) as u32 > segment {
+        return None;
+    }
+    let written = words.get(ring + 1);
+    // The place's upper half is that of the newest, or one less.
+    let mut place = written & !0xffff_ffff | found & 0xffff_ffff;
+    if place > written {
+        place = place.wrapping_sub(1 << 32);
+    }
+    let data = ring + RING_HEAD + KEPT as usize;
+    let value = read(&|offset| data + ((place + offset as u64) & (WORDS - 1)) as usize);
+    fence(Ordering::SeqCst);
+    let claimed = words.get(ring + 2);
+    let again = entry(low - 1) == found && words.get(ring) < low - 1 + KEPT;
+    (again && claimed.wrapping_sub(place) <= WORDS).then_some(value)
 }
 
 fn store(words: &Words<'_>, segment: u32, components: &[u32], at: impl Fn(usize) -> usize) {
@@ -259,7 +280,7 @@ fn store(words: &Words<'_>, segment: u32, components: &[u32], at: impl Fn(usize)
     }
 }
 
-fn component(words: &Words<'_>, of: u16, at: impl Fn(usize) -> usize) -> u32 {
+fn component(words: &Words<'_>, of: u16, at: &dyn Fn(usize) -> usize) -> u32 {
     let count = words.get(at(0)) & 0xffff_ffff;
     if u64::from(of) >= count {
         return 0;

@@ -1,31 +1,27 @@
 //! What is remembered of the accesses to a row of granules.
 //!
 //! FastTrack keeps the last write and the last reads of each variable, since it sees accesses in order. Here
-//! they come in any order, so several of each thread are kept: of those that are alike (same thread, same
-//! kind) the first segment and the last ones, for each byte. That an access between others made room shows only
-//! where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
+//! they come in any order, but as soon as all is compared that came before an access, it stands for earlier ones of
+//! its thread to the same bytes, and in long lists for those of other threads that it comes after: whatever is still
+//! to come and races with them races with it, too (see `settled.rs`). Of others that are alike (same thread, same
+//! kind) the first segment and the last ones are kept, for each byte. That an access between these made room shows
+//! only where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
 //! that race with no more than it does. Of memory that was freed and allocated again, what was before the last
 //! time makes room, too.
 //!
 //! Programs access neighbours from the same place in the code, though not always the same bytes of each: so one
 //! *entry* is of all bytes of a row that one place accessed in one segment, a bit each. Where too many places or
-//! segments access pieces of a row, each granule gets a list of its own. A list is of nodes, each as large as
-//! all before it, so that long ones are found with few steps and short ones take little.
+//! segments access pieces of a row, each granule gets a list of its own.
+
+mod coming;
+mod list;
 
 use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
+pub(super) use coming::Coming;
+pub(super) use list::Nodes;
+use list::{Entry, GRANULE_ENTRY, List, Of, next};
 
-/// Words of an entry of a row's list: segment, thread and kind; life, site and, in a granule's, a mask; and in a
-/// row's the bytes, two words. No bytes, or no mask: nothing is kept here. The last bits of the first two say in a
-/// node's first entry where the next node is.
-const ENTRY: usize = 4;
-/// Words of an entry of a granule's list.
-const GRANULE_ENTRY: usize = 2;
-/// How many bits of where the next node is are in each of the two.
-const LINK: [u32; 2] = [17, 12];
-/// What the nodes of a list have room for, by their place in it, the last one first: so many entries of a row, or
-/// twice as many of a granule.
-const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
 /// What is kept in a list at most.
 const MOST: usize = 48;
 /// Entries of a part of a row in its list before each granule gets its own.
@@ -36,124 +32,32 @@ const KEPT_ALIKE: usize = 3;
 const MOST_ALIKE: usize = 8;
 /// Threads and kinds whose accesses in the life before are told apart.
 const MOST_BEFORE: usize = 8;
+/// Nodes of a list from which on accesses of one thread also stand for those of others: who raced first is not
+/// found then, but that there was a race is.
+const OTHERS_FROM: usize = 3;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
 const LIVES: i32 = 2;
 /// In a row's word: it says not where its list is, but where those of the granules are.
 const APART: u64 = 1 << 63;
-/// Words that are taken from memory at once.
-const CHUNK: usize = 1 << 10;
 
-/// Memory of nodes that nobody uses: where they are, in entries of a row.
-#[derive(Debug, Default)]
-pub(super) struct Nodes {
-    free: [Vec<u32>; NODES.len()],
-    /// The rest of what was taken last: where it begins, and how many entries.
-    rest: (u32, usize),
+/// What is asked while accesses are added.
+pub(super) trait Asks {
+    /// Compares a new access with one that is kept of another thread to some of its bytes.
+    fn compare(&mut self, new: &Access, kept: &Access);
+
+    /// Whether everything that is still to come and races with a kept access races with the new one, too, which is
+    /// to the same bytes in the same life, and of a kind that stands for it.
+    fn stands_for(&mut self, new: &Access, kept: &Access) -> bool;
 }
 
-impl Nodes {
-    /// An empty node that is the one at this place in its list.
-    fn take(&mut self, words: &Words<'_>, place: usize) -> Option<u32> {
-        if let Some(node) = self.free[place].pop() {
-            return Some(node);
-        }
-        let entries = NODES[place];
-        if self.rest.1 < entries {
-            // Aligned to a cache's line.
-            let first = words.take(CHUNK + 7)?.next_multiple_of(8) / ENTRY;
-            let (rest, count) = (u32::try_from(first).ok()?, CHUNK / ENTRY);
-            let (left, single) = (self.rest, &mut self.free[0]);
-            single.extend(left.0..left.0 + left.1 as u32);
-            self.rest = (rest, count);
-        }
-        let node = self.rest.0;
-        if u64::from(node) >> (LINK[0] + LINK[1]) != 0 {
-            return None;
-        }
-        self.rest = (node + entries as u32, self.rest.1 - entries);
-        Some(node)
-    }
-}
-
-/// A list in a row's or granule's word: where its first node is, and how many nodes there are.
-#[derive(Clone, Copy, Debug)]
-struct List {
-    node: u32,
-    nodes: usize,
-}
-
-impl List {
-    fn of(word: u64) -> List {
-        List {
-            node: word as u32,
-            nodes: ((word >> 32) as usize).min(NODES.len()),
-        }
+/// Compares, and knows nothing of what is still to come.
+impl<F: FnMut(&Access, &Access)> Asks for F {
+    fn compare(&mut self, new: &Access, kept: &Access) {
+        self(new, kept);
     }
 
-    fn word(self) -> u64 {
-        (self.nodes as u64) << 32 | u64::from(self.node)
-    }
-}
-
-/// Accesses of one thread in one segment from one place in the code, to bytes of a row.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The granule is not said here, and the mask not used.
-    access: Access,
-    /// A bit for each byte of the row.
-    bytes: u128,
-}
-
-impl Entry {
-    fn of(run: &Run) -> Entry {
-        let each = u128::from(run.access.mask) * (u128::MAX / 0xff);
-        let (from, granules) = (run.access.granule % ROW, u64::from(run.granules));
-        let all = u128::MAX >> (8 * (ROW - granules.clamp(1, ROW - from)));
-        Entry {
-            access: run.access,
-            bytes: each & all << (8 * from),
-        }
-    }
-
-    fn is_part(&self) -> bool {
-        // Some byte of each granule: the bits of each are gathered in its lowest.
-        let half = self.bytes | self.bytes >> 4;
-        let quarter = half | half >> 2;
-        let each = u128::MAX / 0xff;
-        (quarter | quarter >> 1) & each != each
-    }
-
-    /// The access to the granule with this byte of the row.
-    fn at(&self, first: u64, byte: u32) -> Access {
-        let granule = byte / 8;
-        Access {
-            granule: first + u64::from(granule),
-            mask: (self.bytes >> (8 * granule)) as u8,
-            ..self.access
-        }
-    }
-}
-
-/// What a list is of: the whole row, or this granule of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
-    Row,
-    Granule(u64),
-}
-
-impl Of {
-    /// Words of an entry.
-    fn entry(self) -> usize {
-        match self {
-            Of::Row => ENTRY,
-            Of::Granule(_) => GRANULE_ENTRY,
-        }
-    }
-
-    /// Where the entries of a node are, which is the one at this place in its list.
-    fn entries(self, node: u32, place: usize) -> impl Iterator<Item = usize> {
-        let from = ENTRY * node as usize;
-        (from..from + ENTRY * NODES[place]).step_by(self.entry())
+    fn stands_for(&mut self, _: &Access, _: &Access) -> bool {
+        false
     }
 }
 
@@ -177,12 +81,7 @@ impl<'w, 'a> Row<'w, 'a> {
     }
 
     /// Adds accesses to granules of the row; see [`super::shadow::Shadow::add`].
-    pub(super) fn add(
-        &self,
-        nodes: &mut Nodes,
-        run: &Run,
-        other: &mut impl FnMut(&Access, &Access),
-    ) {
+    pub(super) fn add(&self, nodes: &mut Nodes, run: &Run, asks: &mut impl Asks) {
         let word = self.words.get(self.cell);
         if word & APART != 0 {
             let lists = word as u32 as usize;
@@ -193,12 +92,12 @@ impl<'w, 'a> Row<'w, 'a> {
                     (cell, Of::Granule(granule)),
                     nodes,
                     &Entry::of(&single),
-                    other,
+                    asks,
                 );
             }
             return;
         }
-        if self.add_to((self.cell, Of::Row), nodes, &Entry::of(run), other) > MOST_PARTS
+        if self.add_to((self.cell, Of::Row), nodes, &Entry::of(run), asks) > MOST_PARTS
             && self.has_parts(MOST_PARTS)
         {
             self.take_apart(nodes);
@@ -225,14 +124,19 @@ impl<'w, 'a> Row<'w, 'a> {
                         let cell = (u64::from(lists) + granule) as usize;
                         // Nothing is alike in it that is not in this list: one is as good as another.
                         let to = (cell, Of::Granule(granule));
-                        self.add_to(to, nodes, &Entry { bytes, ..known }, &mut |_, _| {});
+                        self.add_to(
+                            to,
+                            nodes,
+                            &Entry { bytes, ..known },
+                            &mut |_: &Access, _: &Access| {},
+                        );
                     }
                 }
                 self.write_bytes(at, Of::Row, 0);
             }
-            let next = self.next(node);
+            let behind = next(self.words, node);
             nodes.free[place].push(node);
-            node = next;
+            node = behind;
         }
         self.words.set(self.cell, APART | u64::from(lists));
     }
@@ -243,7 +147,7 @@ impl<'w, 'a> Row<'w, 'a> {
         (cell, of): (usize, Of),
         nodes: &mut Nodes,
         new: &Entry,
-        other: &mut impl FnMut(&Access, &Access),
+        asks: &mut impl Asks,
     ) -> usize {
         let access = &new.access;
         let list = List::of(self.words.get(cell));
@@ -267,7 +171,7 @@ impl<'w, 'a> Row<'w, 'a> {
                     last = at;
                     continue;
                 }
-                let mut goes = 0;
+                let (mut goes, mut stood_for) = (0, 0);
                 let age = lives_between(access.life, known.access.life);
                 if is_now && age == 0 {
                     if known.access.kind == access.kind && known.access.site == access.site {
@@ -284,9 +188,19 @@ impl<'w, 'a> Row<'w, 'a> {
                         goes = common;
                     }
                 } else {
+                    let standing = age == 0 && access.kind_stands_for(&known.access);
                     if !is_own {
                         let byte = common.trailing_zeros();
-                        other(&new.at(self.first, byte), &known.at(self.first, byte));
+                        asks.compare(&new.at(self.first, byte), &known.at(self.first, byte));
+                        if standing
+                            && list.nodes >= OTHERS_FROM
+                            && asks.stands_for(access, &known.access)
+                        {
+                            stood_for = common;
+                            self.words.add(Counter::Replaced, 1);
+                        }
+                    } else if standing && asks.stands_for(access, &known.access) {
+                        stood_for = common;
                     } else if age == 0 && known.access.kind == access.kind {
                         alike.add(known.access.segment, at);
                     }
@@ -297,6 +211,7 @@ impl<'w, 'a> Row<'w, 'a> {
                         goes = before.seen(&known.access, common);
                     }
                     shortened |= goes != 0;
+                    goes |= stood_for;
                 }
                 if goes != 0 {
                     known.bytes &= !goes;
@@ -309,7 +224,7 @@ impl<'w, 'a> Row<'w, 'a> {
                     last = at;
                 }
             }
-            node = self.next(node);
+            node = next(self.words, node);
         }
         if left != 0 && alike.count + 1 > KEPT_ALIKE {
             shortened |= self.shorten(of, &alike, access.segment, &mut left);
@@ -354,25 +269,9 @@ impl<'w, 'a> Row<'w, 'a> {
             let entries = Of::Row.entries(node, place);
             let known = entries.filter_map(|at| self.read(at, Of::Row));
             parts += known.filter(Entry::is_part).count();
-            node = self.next(node);
+            node = next(self.words, node);
         }
         parts > more_than
-    }
-
-    /// Puts an empty node at the begin of a list: its first entry.
-    fn push(&self, cell: usize, list: List, nodes: &mut Nodes) -> Option<usize> {
-        if list.nodes >= NODES.len() {
-            return None;
-        }
-        let node = nodes.take(self.words, list.nodes)?;
-        let at = ENTRY * node as usize;
-        // A node that was another list's before says still where that goes on.
-        let (low, high) = (list.node & ((1 << LINK[0]) - 1), list.node >> LINK[0]);
-        self.words.set(at, u64::from(low));
-        self.words.set(at + 1, u64::from(high));
-        let nodes = list.nodes + 1;
-        self.words.set(cell, List { node, nodes }.word());
-        Some(at)
     }
 
     /// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
@@ -404,78 +303,6 @@ impl<'w, 'a> Row<'w, 'a> {
         }
         any
     }
-
-    fn next(&self, node: u32) -> u32 {
-        let part = |word: usize| {
-            let word = self.words.get(ENTRY * node as usize + word) & link(word);
-            word as u32
-        };
-        part(0) | part(1) << LINK[0]
-    }
-
-    fn bytes(&self, at: usize, of: Of) -> u128 {
-        match of {
-            Of::Row => {
-                u128::from(self.words.get(at + 2)) | u128::from(self.words.get(at + 3)) << 64
-            }
-            Of::Granule(granule) => {
-                u128::from((self.words.get(at + 1) >> LINK[1]) as u8) << (8 * granule)
-            }
-        }
-    }
-
-    fn read(&self, at: usize, of: Of) -> Option<Entry> {
-        let bytes = self.bytes(at, of);
-        if bytes == 0 {
-            return None;
-        }
-        let (first, second) = (self.words.get(at), self.words.get(at + 1));
-        let access = Access {
-            granule: self.first,
-            mask: 0,
-            life: (second >> 40) as u32,
-            kind: (first >> LINK[0]) as u8 & 7,
-            thread: (first >> 20) as u16 & 0xfff,
-            segment: (first >> 32) as u32,
-            site: (second >> 20) as u32 & 0xf_ffff,
-        };
-        Some(Entry { access, bytes })
-    }
-
-    /// Writes an entry; where the next node is stays.
-    fn write(&self, at: usize, of: Of, entry: &Entry) {
-        let access = &entry.access;
-        let first = u64::from(access.segment) << 32
-            | u64::from(access.thread & 0xfff) << 20
-            | u64::from(access.kind & 7) << LINK[0];
-        let second = u64::from(access.life) << 40 | u64::from(access.site & 0xf_ffff) << 20;
-        // Whoever reads it after a kill in between finds nothing there.
-        self.write_bytes(at, of, 0);
-        for (word, value) in [(0, first), (1, second)] {
-            let linked = self.words.get(at + word) & link(word);
-            self.words.set(at + word, value | linked);
-        }
-        self.write_bytes(at, of, entry.bytes);
-    }
-
-    fn write_bytes(&self, at: usize, of: Of, bytes: u128) {
-        match of {
-            Of::Row => {
-                self.words.set(at + 2, bytes as u64);
-                self.words.set(at + 3, (bytes >> 64) as u64);
-            }
-            Of::Granule(granule) => {
-                let mask = (bytes >> (8 * granule)) as u8;
-                let others = self.words.get(at + 1) & !(0xff << LINK[1]);
-                self.words.set(at + 1, others | u64::from(mask) << LINK[1]);
-            }
-        }
-    }
-}
-
-/// The bits of an entry's first words that say where the next node is.
-fn link(word: usize) -> u64 {
-    (1 << LINK[word]) - 1
 }
 
 /// Entries that are alike: their segments, and where they are.

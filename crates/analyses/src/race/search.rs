@@ -1,18 +1,19 @@
 //! A search for races: everything that it knows, in words, and the comparison of accesses by what happens
 //! before what.
 
-use super::access::{Access, Accesses, AccessesBuffer, Run, kind};
+use super::access::{Access, Accesses, AccessesBuffer, kind};
 use super::clock::{Known, Timelines};
+use super::compare::Sorted;
 use super::found::{Found, Race};
 use super::interned::Interned;
 use super::lockset;
 use super::records::{BLOCK, BLOCKS};
-use super::shadow::{PAGE, SHARDS, Shadow, Shard, shard_of};
+use super::settled::Settled;
+use super::shadow::Shadow;
 use super::words::{Counter, HEAD, Reserve, Words};
 use corewise_defer::{Pending, Process};
-use std::cell::RefCell;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 
 const CONTEXTS: usize = 1 << 17;
 const SITES: usize = 1 << 17;
@@ -77,62 +78,11 @@ pub struct Search<'a> {
     sites: Interned,
     locks: Interned,
     found: Found,
-    shadow: Shadow,
+    pub(super) shadow: Shadow,
     order: Order,
+    settled: Settled,
     /// For the next buffer that is processed.
-    sorted: Mutex<Vec<Sorted>>,
-}
-
-/// Pairs of threads and a segment, and up to where the one's work comes before.
-type Asked = [(u64, u64); 16];
-
-/// What [`Accesses::access`] is told.
-type Told = (u64, u32, u32, u32);
-
-/// Accesses of a buffer, none of which is to more than a page, and how many are in each share of the memory.
-#[derive(Debug)]
-struct Sorted {
-    all: Vec<Told>,
-    counts: [u32; SHARDS],
-    /// Places in `all`, share by share.
-    order: Vec<u32>,
-}
-
-impl Sorted {
-    fn new() -> Sorted {
-        Sorted {
-            all: Vec::new(),
-            counts: [0; SHARDS],
-            order: Vec::new(),
-        }
-    }
-
-    fn push(&mut self, run: &Run) {
-        self.counts[shard_of(run.access.granule)] += 1;
-        self.all.push(run.access.packed(run.granules));
-    }
-
-    /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came.
-    fn sort(&mut self) -> [u32; SHARDS + 1] {
-        let mut ends = [0; SHARDS + 1];
-        for (shard, count) in self.counts.iter().enumerate() {
-            ends[shard + 1] = ends[shard] + count;
-        }
-        let mut next = ends;
-        self.order.clear();
-        self.order.resize(self.all.len(), 0);
-        for (index, (place, ..)) in self.all.iter().enumerate() {
-            let at = &mut next[shard_of(Access::granule_of(*place))];
-            self.order[*at as usize] = index as u32;
-            *at += 1;
-        }
-        ends
-    }
-
-    fn clear(&mut self) {
-        self.all.clear();
-        self.counts = [0; SHARDS];
-    }
+    pub(super) sorted: Mutex<Vec<Sorted>>,
 }
 
 impl<'a> Search<'a> {
@@ -151,6 +101,7 @@ impl<'a> Search<'a> {
             found: Found::new(RACES_AT, RACES),
             shadow: Shadow::new(PAGES_AT, pages),
             order,
+            settled: Settled::default(),
             sorted: Mutex::new(Vec::new()),
         })
     }
@@ -163,6 +114,11 @@ impl<'a> Search<'a> {
     /// The clocks of threads.
     pub fn timelines(&self) -> &Timelines {
         &self.timelines
+    }
+
+    /// Up to where each thread was compared.
+    pub fn settled(&self) -> &Settled {
+        &self.settled
     }
 
     /// The number of a function called from `code`, by way of what `outer` says.
@@ -225,66 +181,7 @@ impl<'a> Search<'a> {
         self.found.all(&self.words)
     }
 
-    /// Compares accesses with all that were compared before.
-    fn compare(&self, sorted: &mut Sorted) {
-        let mut compared = 0;
-        let ends = sorted.sort();
-        let mut left = sorted.counts.map(|count| count > 0);
-        // First the shares that nobody has: who has one may wait for a CPU.
-        for waits in [false, true] {
-            for (index, left) in left.iter_mut().enumerate().filter(|(_, left)| **left) {
-                let shard = match waits {
-                    true => Some(self.shadow.lock(index)),
-                    false => self.shadow.try_lock(index),
-                };
-                if let Some(mut shard) = shard {
-                    *left = false;
-                    let order = &sorted.order[ends[index] as usize..ends[index + 1] as usize];
-                    let accesses = order.iter().map(|at| sorted.all[*at as usize]);
-                    compared += self.compare_share(&mut shard, accesses);
-                }
-            }
-        }
-        sorted.clear();
-        self.words.add(Counter::Compared, compared);
-    }
-
-    /// How many granules' accesses it compared.
-    fn compare_share(&self, shard: &mut Shard, accesses: impl Iterator<Item = Told>) -> u64 {
-        // What was asked last: accesses of a segment come together.
-        let mut asked: Asked = [(0, 0); 16];
-        let mut compared = 0;
-        for (place, segment, site, extent) in accesses {
-            let run = Access::unpacked(place, segment, site, extent);
-            compared += u64::from(run.granules);
-            self.shadow.add(&self.words, shard, &run, |access, other| {
-                if access.conflicts(other) && !self.known_before(other, access, &mut asked) {
-                    self.judge(access, other);
-                }
-            });
-        }
-        compared
-    }
-
-    /// Whether an access comes before another, by what was asked last, or is asked now.
-    #[inline]
-    fn known_before(&self, before: &Access, after: &Access, asked: &mut Asked) -> bool {
-        let key = 1 << 63
-            | u64::from(after.thread) << 44
-            | u64::from(before.thread) << 32
-            | u64::from(after.segment);
-        let known = &mut asked[usize::from(before.thread) & 15];
-        if known.0 != key {
-            let said = self
-                .timelines
-                .said(&self.words, after.thread, after.segment, before.thread);
-            let (Known::Exactly(segment) | Known::AtLeast(segment)) = said;
-            *known = (key, u64::from(segment));
-        }
-        u64::from(before.segment) <= known.1
-    }
-
-    fn judge(&self, one: &Access, other: &Access) {
+    pub(super) fn judge(&self, one: &Access, other: &Access) {
         let races = match self.order {
             Order::HappensBefore => !self.ordered(one, other),
             Order::Lockset => lockset::race(self, one, other),
@@ -315,43 +212,6 @@ impl<'a> Search<'a> {
             self.words.add(Counter::Forgotten, 1);
         }
         forgotten
-    }
-}
-
-/// Takes the accesses of a buffer apart by shares of the memory.
-#[derive(Debug)]
-pub struct Sorting<'s>(RefCell<&'s mut Sorted>);
-
-impl Accesses for Sorting<'_> {
-    #[inline]
-    fn access(&self, place: u64, segment: u32, site: u32, extent: u32) {
-        let run = Access::unpacked(place, segment, site, extent);
-        let mut sorted = self.0.borrow_mut();
-        for run in run.pieces(PAGE) {
-            sorted.push(&run);
-        }
-    }
-}
-
-impl Search<'_> {
-    fn scratch(&self) -> Sorted {
-        let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.pop().unwrap_or_else(Sorted::new)
-    }
-
-    fn keep_scratch(&self, sorted: Sorted) {
-        let mut kept = self.sorted.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() < 4 {
-            kept.push(sorted);
-        }
-    }
-
-    /// Executes calls on what takes accesses apart, and compares those.
-    pub fn sorting(&self, execute: impl FnOnce(&Sorting<'_>)) {
-        let mut sorted = self.scratch();
-        execute(&Sorting(RefCell::new(&mut sorted)));
-        self.compare(&mut sorted);
-        self.keep_scratch(sorted);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in a table by
 //! address, with a lock for each share of the pages.
 
-use super::access::{Access, ROW, Run};
-use super::row::{Nodes, Row};
+use super::access::{ROW, Run};
+use super::row::{Asks, Nodes, Row};
 use super::words::{Counter, Words};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -113,24 +113,33 @@ impl Shadow {
         }
     }
 
-    /// Adds accesses to granules of one page, whose share is locked. Those that are kept of other threads to
-    /// any of these granules are shown to `other` with the first of the granules that both accessed, in no
-    /// order, unless one is there already that stands for the new one.
-    pub fn add(
+    /// The word of the row with a granule, whose share is locked. `None`, and counted: there is no room.
+    pub(super) fn row_of(
         &self,
         words: &Words<'_>,
         shard: &mut Shard,
-        run: &Run,
-        mut other: impl FnMut(&Access, &Access),
-    ) {
-        let Some(page) = self.page_of(words, shard, run.access.granule) else {
+        granule: u64,
+    ) -> Option<usize> {
+        let page = self.page_of(words, shard, granule);
+        if page.is_none() {
             words.add(Counter::NoRoom, 1);
-            return;
-        };
-        for run in run.pieces(ROW) {
-            let cell = page + (run.access.granule % PAGE / ROW) as usize;
-            let row = Row::new(words, cell, run.access.granule);
-            row.add(&mut shard.nodes, &run, &mut other);
+        }
+        page.map(|page| page + (granule % PAGE / ROW) as usize)
+    }
+
+    /// Adds accesses to granules of one page, whose share is locked; `at` is where the first granule's row is. Those
+    /// that are kept of other threads to any of these granules are compared with the new ones, each at the first of
+    /// the granules that both accessed, in no order, unless one is there already that stands for the new one.
+    pub(super) fn add(
+        words: &Words<'_>,
+        shard: &mut Shard,
+        at: usize,
+        run: &Run,
+        asks: &mut impl Asks,
+    ) {
+        for (index, run) in run.pieces(ROW).enumerate() {
+            let row = Row::new(words, at + index, run.access.granule);
+            row.add(&mut shard.nodes, &run, asks);
         }
     }
 }

@@ -38,6 +38,9 @@ pub enum Counter {
     ThreadsLost = 10,
     /// Accesses in signal handlers that came in the middle of another's being recorded.
     Interrupted = 11,
+    /// Accesses that made room for one of another thread, which races with all that is still to come and races with
+    /// them.
+    Replaced = 12,
 }
 
 /// Words before the tables.

@@ -26,13 +26,17 @@ fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
     let mut nodes = Nodes::default();
     let row = Row::new(&words, HEAD, 32);
     for run in runs {
-        row.add(&mut nodes, run, &mut |_, _| {});
+        row.add(&mut nodes, run, &mut |_: &Access, _: &Access| {});
     }
     let mut shown = Vec::new();
     for granule in 32..48 {
-        row.add(&mut nodes, &run(granule, 1, 9, 1, 0), &mut |_, other| {
-            shown.push((other.granule, other.segment));
-        });
+        row.add(
+            &mut nodes,
+            &run(granule, 1, 9, 1, 0),
+            &mut |_: &Access, other: &Access| {
+                shown.push((other.granule, other.segment));
+            },
+        );
     }
     shown.sort_unstable();
     shown
@@ -96,4 +100,43 @@ fn what_was_before_the_last_two_allocations_makes_room() {
     // One that comes late is kept: what it raced with may come later.
     let runs = [1, 0].map(|life| run(32, 16, 1, 1 + life, life));
     assert_eq!(shown(&runs).len(), 32);
+}
+
+/// Knows of everything that came before each access that it was compared.
+struct AllBefore;
+
+impl Asks for AllBefore {
+    fn compare(&mut self, _: &Access, _: &Access) {}
+
+    fn stands_for(&mut self, new: &Access, kept: &Access) -> bool {
+        new.segment > kept.segment
+    }
+}
+
+#[test]
+fn an_access_makes_room_for_later_ones_that_stand_for_it() {
+    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
+    let mut nodes = Nodes::default();
+    let row = Row::new(&words, HEAD, 32);
+    let read = |mut run: Run| {
+        run.access.kind = 0;
+        run
+    };
+    for segment in 1..100 {
+        row.add(&mut nodes, &run(32, 16, 1, segment, 0), &mut AllBefore);
+    }
+    // A read races with less than a write does.
+    row.add(&mut nodes, &read(run(32, 1, 1, 100, 0)), &mut AllBefore);
+    // Of another life, or to other bytes: nothing stands for those.
+    row.add(&mut nodes, &run(33, 1, 1, 101, 1), &mut AllBefore);
+    row.add(&mut nodes, &run(34, 1, 1, 102, 0), &mut AllBefore);
+    let mut kept = Vec::new();
+    let all = run(32, 4, 9, 1, 0);
+    row.add(&mut nodes, &all, &mut |_: &Access, other: &Access| {
+        kept.push(other.segment);
+    });
+    kept.sort_unstable();
+    assert_eq!(kept, [99, 100, 101, 102]);
+    assert_eq!(words.count(Counter::Shortened), 0);
 }
