@@ -1,6 +1,6 @@
 //! What is kept of a search, and under which key: between [`crate::tune`] and [`crate::history`].
 
-use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
+use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record, WholeRuns};
 use crate::live;
 use crate::request::Request;
 use crate::tune::Tuned;
@@ -11,6 +11,9 @@ use corewise_launch::runtimes::Detected;
 use corewise_machine::{EffectiveCpus, Root, identity};
 use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The objective of most searches.
+const SPEED: &str = "speed";
 
 /// What stands in the place of an objective for what `corewise run --live` finds: other results are not
 /// to be mixed up with it.
@@ -30,6 +33,8 @@ pub(crate) struct Memory {
     key: Option<Key>,
     /// CPUs that others use, before they became a class of the key.
     others: f64,
+    /// What this very run works on.
+    work: String,
     warnings: Vec<String>,
 }
 
@@ -45,6 +50,7 @@ impl Memory {
             history: None,
             key: None,
             others: 0.0,
+            work: String::new(),
             warnings: Vec::new(),
         };
         match opened {
@@ -79,6 +85,7 @@ impl Memory {
         let bytes = history::key::input_bytes(args, stdin_size(), look);
         let root = Root::system();
         self.others = others;
+        self.work = history::whole::work(args, &request.template.env, bytes);
         self.key = ProgramKey::of(&detected.executable, script)
             .ok()
             .map(|program| Key {
@@ -92,7 +99,7 @@ impl Memory {
                 ),
                 load_class: history::key::load_class(others),
                 objective: match request.objective {
-                    Objective::Speed => "speed",
+                    Objective::Speed => SPEED,
                     Objective::Share => "share",
                 }
                 .to_owned(),
@@ -270,6 +277,34 @@ impl Memory {
         }
     }
 
+    /// Changes what is kept of the whole runs of this very work, as `change` says of the result and of them.
+    pub(crate) fn amend_whole_runs(&mut self, change: impl FnOnce(&Record, &str, &mut WholeRuns)) {
+        let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
+            return;
+        };
+        let work = &self.work;
+        let amended = history.amend(key, |record| {
+            let mut whole = record.whole_runs.take().unwrap_or_default();
+            change(record, work, &mut whole);
+            record.whole_runs = Some(whole);
+        });
+        if let Err(error) = amended {
+            self.warn(format!("the run is not remembered: {error}"));
+        }
+    }
+
+    /// What the run works on, as [`WholeRuns`] tells it apart.
+    pub(crate) fn work(&self) -> &str {
+        &self.work
+    }
+
+    /// Whether the key is that of a machine on which nobody else is at work, and of speed.
+    pub(crate) fn is_of_idle_machine(&self) -> bool {
+        self.key
+            .as_ref()
+            .is_some_and(|key| key.load_class == 0 && key.objective == SPEED)
+    }
+
     /// Adds something that went wrong without stopping anything.
     pub(crate) fn warn(&mut self, text: String) {
         self.warnings.push(text);
@@ -305,6 +340,7 @@ pub fn record(tuned: &Tuned) -> Record {
         points,
         spins: tuned.profiles().any(Profile::spins),
         search_seconds: tuned.search_seconds(),
+        total_seconds: Some(tuned.total_seconds),
         detected: Some(tuned.detected.clone()),
         ..Record::default()
     }
@@ -363,6 +399,7 @@ mod tests {
                 objective: "speed".to_owned(),
             }),
             others: 1.0,
+            work: "a".to_owned(),
             warnings: Vec::new(),
         }
     }
