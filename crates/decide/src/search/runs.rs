@@ -10,6 +10,7 @@
 //!   were tried;
 //! - more threads up to the CPUs, where whole runs leave CPUs idle, in the same steps; beyond a number that is as
 //!   fast as the best one, steps are longer;
+//! - one thread for each CPU, where a search found more;
 //! - more threads than CPUs, where windows show that all CPUs are at useful work, and whole runs leave CPUs idle all
 //!   the same: what is left at the end is too coarse. Then so many that each CPU has as many as every other (twice,
 //!   three times the CPUs), since any number between deals them out unevenly again.
@@ -238,6 +239,15 @@ impl Runs {
         trial.map_or(Next::Best(best), Next::Trial)
     }
 
+    /// How the run goes on before which a probe was made: with the number that it was made for, or with the best one
+    /// known. Other numbers' probes wait for other runs.
+    pub fn after_probe(&self, found: &Found) -> Next {
+        match self.next(found, true) {
+            Next::Trial(trial) if trial.probe => Next::Best(self.best(found)),
+            next => next,
+        }
+    }
+
     fn trial(&self, found: &Found) -> Option<Trial> {
         let best = self.known()?;
         let seconds = best.median()?;
@@ -295,7 +305,7 @@ impl Runs {
 
     /// A probe in the sandbox has shown how many CPUs are at useful work with the number of `trial` (`None`: the
     /// program failed), and took so many seconds. The number is ruled out if these are fewer than with the number
-    /// that was found, by more than the presumed loss. Then [`Runs::next`] says again how to go on.
+    /// that was found, by more than the presumed loss. Then [`Runs::after_probe`] says how to go on.
     pub fn probed(&mut self, trial: Trial, useful: Option<f64>, seconds: f64, found: &Found) {
         self.lost_seconds += seconds.max(0.0);
         let is_fine = useful.is_some_and(|useful| useful * (1.0 + trial.risk) >= found.useful);
@@ -349,6 +359,10 @@ fn candidates(best: &Number, found: &Found, known: &[Number]) -> Vec<(u32, f64)>
     if leaves_idle && b < cpus {
         let more = towards(best, known, true).map(|n| n.min(cpus));
         numbers.extend(more.map(|n| (n, f64::from(n) / f64::from(b) - 1.0)));
+    }
+    if found.threads > cpus {
+        // A window has shown that more threads than CPUs are faster; a whole run may say otherwise.
+        numbers.push((cpus, BEYOND_RISK));
     }
     let is_full = found.useful >= FULL * found.cpus;
     if leaves_idle && b >= cpus && is_full && !found.spins {

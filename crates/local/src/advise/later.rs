@@ -92,7 +92,7 @@ impl Advisor {
             }
         });
         // The probe may have ruled it out, or cost what the trial might have.
-        Some(runs.next(&found, may_try))
+        Some(runs.after_probe(&found))
     }
 
     fn found(&self, record: &Record) -> Option<Found> {

@@ -50,7 +50,7 @@ fn run(
             let seconds = found.probe_seconds;
             came.runs.probed(trial, Some(found.useful), seconds, found);
             came.seconds += seconds;
-            next = came.runs.next(found, true);
+            next = came.runs.after_probe(found);
         }
         let threads = next.threads();
         let seconds = time(threads, index);
@@ -108,6 +108,17 @@ fn what_is_dealt_out_unevenly_at_the_end_gets_more_threads_than_cpus_in_a_later_
     );
     assert_eq!(came.threads.last(), Some(&72));
     assert!(came.runs.trials <= 2, "{:?}", came.runs);
+}
+
+#[test]
+fn where_more_threads_than_cpus_were_found_one_for_each_is_tried() {
+    let found = Found {
+        threads: 3,
+        ..on(2)
+    };
+    let came = run(&found, 40, |n, _| if n == 2 { 9.5 } else { 10.0 }, |_| 1.99);
+    assert_eq!(came.threads.last(), Some(&2));
+    assert_eq!(came.runs.trials, 1);
 }
 
 #[test]
@@ -209,7 +220,7 @@ fn what_is_slow_or_fails_in_a_probe_is_not_run() {
                 probes += 1;
                 runs.probed(trial, useful, 0.1, &found);
             }
-            let threads = runs.next(&found, true).threads();
+            let threads = runs.after_probe(&found).threads();
             assert_eq!(threads, 24);
             let run = Run {
                 threads,
@@ -221,6 +232,24 @@ fn what_is_slow_or_fails_in_a_probe_is_not_run() {
         }
         assert_eq!(probes, 1);
     }
+}
+
+#[test]
+fn no_number_is_run_that_was_not_probed() {
+    let found = Found {
+        waits: true,
+        ..on(24)
+    };
+    let mut runs = run(&found, 12, |_, _| 10.0, |_| 24.0).runs;
+    // Past the trials of these runs, so that both of what comes next can be afforded.
+    runs.seconds += 1e4;
+    runs.numbers.truncate(1);
+    let Next::Trial(trial) = runs.next(&found, true) else {
+        panic!("{runs:?}");
+    };
+    runs.probed(trial, None, 0.1, &found);
+    assert!(matches!(runs.next(&found, true), Next::Trial(other) if other.probe));
+    assert_eq!(runs.after_probe(&found), Next::Best(24));
 }
 
 #[test]
