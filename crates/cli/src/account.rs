@@ -132,8 +132,7 @@ impl Account<'_> {
 fn recalled(record: &Record, next: Option<Next>) -> String {
     match next {
         Some(Next::Trial(_)) => {
-            "a trial: past runs have shown the best number known so far, and another may be faster; --no-trials forbids it"
-                .to_owned()
+            "a trial of another number than the best one known; --no-trials forbids it".to_owned()
         }
         Some(Next::Best(threads)) if threads != record.chosen_threads => {
             "the fastest in earlier runs".to_owned()

@@ -145,7 +145,7 @@ impl Joined {
         format!("{managed}{locks}{}", turns.unwrap_or_default())
     }
 
-    /// Whether it was left all of its `cpus` CPUs all the time, as far as corewise is concerned.
+    /// Whether it was always left the `cpus` CPUs that its threads could use, as far as corewise is concerned.
     pub(crate) fn had_all(&self, cpus: usize) -> bool {
         let fewest = self.managed.fewest_cpus;
         let turns = self.managed.gang.as_ref();

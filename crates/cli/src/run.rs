@@ -284,11 +284,12 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
     let regions = loaded.live.map(Live::finish);
     let joined = joining.finish(args.summary.is_some());
     let wall_seconds = outcome.wall_ns as f64 / 1e9;
+    let usable = advisor.effective().cpus.len();
     let whole = WholeRun {
         wall_seconds,
         cpu_seconds: cpu_ns as f64 / 1e9,
         others,
-        had_all: joined.had_all(advisor.effective().cpus.len()),
+        had_all: joined.had_all(usable.min(setting.threads as usize)),
         succeeded: outcome.status.success(),
     };
     advisor.ran(advice.as_ref(), &whole);

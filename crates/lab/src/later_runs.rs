@@ -15,8 +15,8 @@ const PROGRAMS: [&str; 3] = ["zstd", "xz", "pbzip2"];
 /// Runs of each program, of each kind.
 const RUNS: u32 = 30;
 
-/// Of the catalogue's inputs.
-const SCALE: f64 = 0.6;
+/// Of the catalogue's inputs: runs of some seconds, beside which a probe is not long.
+const SCALE: f64 = 1.2;
 
 /// Of the last so many runs the median is taken.
 const LAST: usize = 10;

@@ -21,7 +21,8 @@ pub struct WholeRun {
     pub cpu_seconds: f64,
     /// CPUs that others used meanwhile, on average; `None`: not known.
     pub others: Option<f64>,
-    /// It had all CPUs and ran all the time, as far as corewise is concerned: no claim for less, no turns.
+    /// It had a CPU for each thread, or all, and ran all the time, as far as corewise is concerned: no claim for less,
+    /// no turns.
     pub had_all: bool,
     /// It ended by itself, and well.
     pub succeeded: bool,
@@ -45,7 +46,7 @@ impl Advisor {
         progress: &mut dyn Progress,
     ) -> Advice {
         let next = match &advice.source {
-            _ if !self.memory.is_of_idle_machine() => None,
+            _ if !self.memory.is_of_idle_machine() || !self.memory.is_repeatable() => None,
             Source::Recalled(record) => self.next_run(record, may_try, progress),
             Source::Tuned(tuned) => Some(Next::Best(tuned.choice.setting.threads)),
             Source::Rule(_) => None,
@@ -91,8 +92,12 @@ impl Advisor {
                 runs.probed(trial, useful, seconds, &found);
             }
         });
-        // The probe may have ruled it out, or cost what the trial might have.
-        Some(runs.after_probe(&found))
+        // The probe may have ruled it out, or cost what the trial might have; and others may have come.
+        let is_idle = self.others().is_some_and(|others| others < QUIET);
+        Some(match is_idle {
+            true => runs.after_probe(&found),
+            false => runs.next(&found, false),
+        })
     }
 
     fn found(&self, record: &Record) -> Option<Found> {

@@ -2,10 +2,15 @@
 
 use super::{Memory, SPEED};
 use crate::history::{Record, WholeRuns};
+use std::os::fd::AsFd as _;
 
 impl Memory {
-    /// Changes what is kept of the whole runs of this very work, as `change` says of the result and of them.
+    /// Changes what is kept of the whole runs of this very work, as `change` says of the result and of them. Only of
+    /// the idle machine's result: meanwhile others may have come to work.
     pub(crate) fn amend_whole_runs(&mut self, change: impl FnOnce(&Record, &str, &mut WholeRuns)) {
+        if !self.is_of_idle_machine() {
+            return;
+        }
         let (Some(history), Some(key)) = (self.history.as_mut(), &self.key) else {
             return;
         };
@@ -18,6 +23,14 @@ impl Memory {
         if let Err(error) = amended {
             self.warn(format!("the run is not remembered: {error}"));
         }
+    }
+
+    /// Whether the run's times can be compared with others': what comes through a pipe or a socket is not known to be
+    /// the same.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        let stat = rustix::fs::fstat(std::io::stdin().as_fd());
+        let kind = stat.map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
+        !kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket())
     }
 
     /// What the run works on, as [`WholeRuns`] tells it apart.
