@@ -1,5 +1,4 @@
-//! Later runs of a program that is known: one tries another number of threads, after a probe, and the next ones go by
-//! what came of it. A test binary of its own: beside other tests nothing would be tried.
+//! Later runs of a program that is known: one tries another number of threads, after a probe. A test binary of its own: beside other tests nothing would be tried.
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -12,7 +11,7 @@ use corewise_local::history::{History, Point, Record, WholeRuns, whole};
 use std::ffi::OsString;
 
 /// Runs of `corewise run` until one starts on an idle machine.
-const PATIENCE: u32 = 10;
+const PATIENCE: u32 = 4;
 
 /// What the program takes with one thread for each CPU, as the made history has it, in seconds.
 const SLOW: f64 = 100.0;
@@ -101,7 +100,7 @@ fn runs(place: &Place) -> Runs {
 }
 
 #[test]
-fn a_later_run_tries_another_number_and_the_next_one_goes_by_what_came_of_it() {
+fn a_later_run_tries_another_number_after_a_probe_and_its_time_is_kept() {
     if !sandbox_or_skip() {
         return;
     }
@@ -140,27 +139,7 @@ fn a_later_run_tries_another_number_and_the_next_one_goes_by_what_came_of_it() {
         eprintln!("skipped: others came to work");
         return;
     }
-    // Whatever it takes here, it is faster than what is said of the other number.
     assert_eq!(number.seconds.len(), 1);
-    let Some(said) = run(&place, &[], "work") else {
-        return;
-    };
-    assert_eq!(
-        (&said["trial"], &said["threads"]),
-        (&false.into(), &(2 * cpus).into())
-    );
-    let id = History::open(&place.history())
-        .unwrap()
-        .list()
-        .unwrap()
-        .entries[0]
-        .id;
-    let shown = place.corewise(&["history", "show", &id.to_string()]);
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(
-        shown.contains("whole runs  ") && shown.contains("trials      1"),
-        "{shown}"
-    );
 }
 
 #[test]
