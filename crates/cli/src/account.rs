@@ -3,9 +3,12 @@
 use crate::building::Offered;
 use crate::joining::Joined;
 use anyhow::{Context as _, Result};
+use corewise_decide::search::runs::Next;
 use corewise_decide::setting::Setting;
 use corewise_launch::{Outcome, Status};
+use corewise_local::advise::later::WholeRun;
 use corewise_local::advise::{Advice, Advisor, Source};
+use corewise_local::history::Record;
 use corewise_local::live::Tuned;
 use serde_json::json;
 use std::path::Path;
@@ -23,6 +26,8 @@ pub(crate) struct Account<'a> {
     pub(crate) regions: Option<&'a Tuned>,
     /// What was known before.
     pub(crate) advisor: &'a Advisor,
+    /// How it went, as far as its time is to be compared.
+    pub(crate) whole: &'a WholeRun,
     /// How it went.
     pub(crate) outcome: &'a Outcome,
 }
@@ -40,7 +45,7 @@ impl Account<'_> {
         } = *self;
         let with = offered.map_or_else(|| setting.to_string(), Offered::with);
         let how = match advice.map(|a| (&a.source, &a.choice)) {
-            Some((Source::Recalled(_), _)) => "recalled from an earlier search".to_owned(),
+            Some((Source::Recalled(record), _)) => recalled(record, advice.and_then(|a| a.next)),
             Some((Source::Tuned(t), choice)) => format!(
                 "found with {} in {:.1} s, {:.1} s of them the program's own start-ups: {}",
                 probes(t.probes.len()),
@@ -97,6 +102,9 @@ impl Account<'_> {
             "threads": setting.threads,
             "wait_policy": setting.wait,
             "source": source,
+            "trial": matches!(advice.and_then(|a| a.next), Some(Next::Trial(_))),
+            "undisturbed": self.whole.is_undisturbed(),
+            "others_meanwhile": self.whole.others,
             "wall_seconds": outcome.wall_ns as f64 / 1e9,
             "user_seconds": outcome.user_ns as f64 / 1e9,
             "system_seconds": outcome.system_ns as f64 / 1e9,
@@ -117,6 +125,19 @@ impl Account<'_> {
         });
         std::fs::write(path, format!("{summary:#}\n"))
             .with_context(|| format!("the summary cannot be written to {}", path.display()))
+    }
+}
+
+/// Why it ran with what was recalled.
+fn recalled(record: &Record, next: Option<Next>) -> String {
+    match next {
+        Some(Next::Trial(_)) => {
+            "a trial of another number than the best one known; --no-trials forbids it".to_owned()
+        }
+        Some(Next::Best(threads)) if threads != record.chosen_threads => {
+            "the fastest in earlier runs".to_owned()
+        }
+        _ => "recalled from an earlier search".to_owned(),
     }
 }
 

@@ -3,6 +3,8 @@
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
+use corewise_decide::search::runs::Runs;
+use corewise_decide::setting::Setting;
 use corewise_local::history::{self, Entry, Forget, History, Key, Listing};
 use serde_json::json;
 use std::path::PathBuf;
@@ -212,6 +214,9 @@ fn show_text(entry: &Entry) -> String {
         ),
         None => format!("  used        {} times", record.uses),
     });
+    if let Some(whole) = &record.whole_runs {
+        lines.extend(whole_runs(&whole.runs));
+    }
     for found in &record.regions {
         let time = found
             .microseconds
@@ -249,6 +254,36 @@ fn show_text(entry: &Entry) -> String {
     }
     lines.push(format!("{table}\n"));
     lines.join("\n")
+}
+
+/// What is known of whole runs, a line for each number of threads.
+fn whole_runs(runs: &Runs) -> Vec<String> {
+    let mut lines: Vec<String> = runs
+        .numbers
+        .iter()
+        .map(|number| {
+            let threads = Setting::threads(number.threads);
+            match number.median() {
+                _ if number.ruled_out => {
+                    format!("  whole runs  {threads}: not tried, by its probe")
+                }
+                Some(seconds) => format!(
+                    "  whole runs  {threads}: {seconds:.2} s (median of {}), {:.2} CPUs used",
+                    number.seconds.len(),
+                    number.cpu_util
+                ),
+                None => format!("  whole runs  {threads}: none undisturbed"),
+            }
+        })
+        .collect();
+    if runs.trials > 0 {
+        let (lost, all) = (runs.lost_seconds, runs.seconds);
+        lines.push(format!(
+            "  trials      {}, which lost {lost:.2} s of {all:.2} s",
+            runs.trials
+        ));
+    }
+    lines
 }
 
 fn table() -> Table {

@@ -145,6 +145,13 @@ impl Joined {
         format!("{managed}{locks}{}", turns.unwrap_or_default())
     }
 
+    /// Whether it was always left the `cpus` CPUs that its threads could use, as far as corewise is concerned.
+    pub(crate) fn had_all(&self, cpus: usize) -> bool {
+        let fewest = self.managed.fewest_cpus;
+        let turns = self.managed.gang.as_ref();
+        fewest.is_none_or(|fewest| fewest >= cpus) && turns.is_none_or(|turns| turns.switches == 0)
+    }
+
     /// What came of its turns, for the summary; `None` where it was no gang.
     pub(crate) fn gang(&self) -> Option<&Turns> {
         self.managed.gang.as_ref()

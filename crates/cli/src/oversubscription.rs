@@ -56,14 +56,17 @@ impl Found {
 
     /// What `tune --json` adds for it.
     pub(crate) fn to_json(&self) -> serde_json::Value {
-        let found = self.calibrated.as_ref();
+        let calibrated = self.calibrated.as_ref();
+        let found = calibrated.filter(|found| found.is_steady());
         json!({
             "artefact": found.and_then(|found| found.detected.artefact),
             "others": found.and_then(|found| found.detected.artefact.map(|_| found.detected.others)),
             "threads": found.map(|found| found.detected.threads),
             "as_expected": found.map(|found| found.detected.as_expected),
-            "by": found.map(|found| by(found.by)),
-            "seconds": found.map(|found| &found.seconds),
+            "disturbed": calibrated.map(|found| !found.is_steady()),
+            "by_round": calibrated.map(|found| &found.by_round),
+            "by": calibrated.map(|found| by(found.by)),
+            "seconds": calibrated.map(|found| &found.seconds),
             "openmp": self.openmp,
             "dealt_out_while_running": self.dealt_out,
             "others_by_counters": self.others_by_counters,
@@ -92,6 +95,9 @@ impl Found {
     }
 
     fn answer(&self, found: &Calibrated) -> String {
+        if !found.is_steady() {
+            return self.disturbed(found);
+        }
         let detected = found.detected;
         let mut text = match (detected.artefact, detected.others) {
             (Some(artefact), 0) => format!(
@@ -115,17 +121,31 @@ impl Found {
             let percent = 100.0 * detected.as_expected;
             let _ = write!(text, " (The step is {percent:.0} % of what is expected.)");
         }
+        text.push_str(&self.counters());
         if let Some(others) = self.others_by_counters {
-            let _ = write!(
-                text,
-                "\nThe kernel's counters: others used {others:.2} CPUs meanwhile."
-            );
             let told = f64::from(detected.others);
             if detected.artefact.is_some() && (told - others).abs() > DISAGREE {
                 text.push_str(" The two do not agree: something below does not hold.");
             }
         }
         text
+    }
+
+    fn disturbed(&self, found: &Calibrated) -> String {
+        format!(
+            "{} In {} of {} rounds the times say something else: others came or went meanwhile. Try again when the load is \
+             the same all the time.{}",
+            output::bold("Disturbed: there is no answer."),
+            found.differing(),
+            found.by_round.len(),
+            self.counters()
+        )
+    }
+
+    fn counters(&self) -> String {
+        let said =
+            |others| format!("\nThe kernel's counters: others used {others:.2} CPUs meanwhile.");
+        self.others_by_counters.map(said).unwrap_or_default()
     }
 
     fn conditions(&self, found: &Calibrated) -> String {
@@ -186,7 +206,7 @@ fn table(found: &Calibrated) -> Table {
     table.set_header(["threads", of, "threads × time, ms"]);
     for (threads, seconds) in (1_u32..).zip(&found.seconds) {
         let mark = match found.detected.artefact {
-            Some(artefact) if artefact == threads => "  two share a CPU",
+            Some(artefact) if artefact == threads && found.is_steady() => "  two share a CPU",
             _ => "",
         };
         table.add_row([

@@ -15,6 +15,7 @@ use corewise_launch::adapters::Plan;
 use corewise_launch::run::RunOptions;
 use corewise_launch::runtimes::Surroundings;
 use corewise_launch::template::TemplateError;
+use corewise_local::advise::later::WholeRun;
 use corewise_local::advise::{AdviseError, Advisor, Source};
 use corewise_local::live::Live;
 use corewise_local::outside::{Coscheduling, Gang, MAX_GANG_NAME};
@@ -38,6 +39,10 @@ pub(crate) struct RunArgs {
     /// Search again, whatever past results say
     #[arg(long)]
     fresh: bool,
+
+    /// Keep to the best number of threads known: try no other one in this run, however well past runs are known
+    #[arg(long)]
+    no_trials: bool,
 
     /// Run it without a manager, as if nothing else were managed here
     #[arg(long)]
@@ -188,6 +193,20 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         };
         warnings.push(format!("its locks are not counted: {why}"));
     }
+    // Unasked only where a number was found for the program, and runs of its regions can be told apart.
+    let unasked = !args.no_live && advice.is_some() && follows && plan.times_regions();
+    // Whole runs teach nothing where the number changes within them; a gang's take as long as its turns let them.
+    let is_ordinary =
+        !args.live && !unasked && building.is_none() && !matches!(gang, Coscheduling::Asked(_));
+    let advice = advice.map(|advice| match is_ordinary {
+        true => {
+            let may_try = !args.no_trials && !args.fresh && !joining::is_within_another();
+            let advice = advisor.go_by_whole_runs(advice, may_try, &mut lines);
+            lines.finish();
+            advice
+        }
+        false => advice,
+    });
     let (mut setting, command) = match &advice {
         Some(advice) => {
             let setting = advice.choice.setting;
@@ -202,8 +221,6 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
             (Setting::threads(threads), advisor.plain()?)
         }
     };
-    // Unasked only where a number was found for the program, and runs of its regions can be told apart.
-    let unasked = !args.no_live && advice.is_some() && follows && plan.times_regions();
     let live = (args.live || unasked).then(|| Search {
         known: match args.fresh {
             true => Vec::new(),
@@ -248,6 +265,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         .and_then(Offered::most)
         .unwrap_or(setting.threads);
     let jobserver = offered.as_mut().and_then(|offered| offered.follower.take());
+    let meanwhile = advisor.meanwhile();
     let running = corewise_launch::run::start(&command, &options)?;
     // The program has them now.
     drop(offered.as_mut().and_then(|offered| offered.ends.take()));
@@ -261,14 +279,24 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         loaded.follower.into_iter().chain(jobserver).collect(),
     );
     let outcome = running.wait()?;
+    let cpu_ns = outcome.user_ns + outcome.system_ns;
+    let others = meanwhile.and_then(|meanwhile| meanwhile.end(cpu_ns));
     let regions = loaded.live.map(Live::finish);
     let joined = joining.finish(args.summary.is_some());
-    if outcome.status.success() {
-        let wall_seconds = outcome.wall_ns as f64 / 1e9;
-        advisor.ran(wall_seconds);
-        if let Some(regions) = regions.as_ref().filter(|tuned| !tuned.found.is_empty()) {
-            advisor.found_regions(regions, wall_seconds);
-        }
+    let wall_seconds = outcome.wall_ns as f64 / 1e9;
+    let usable = advisor.effective().cpus.len();
+    let whole = WholeRun {
+        wall_seconds,
+        cpu_seconds: cpu_ns as f64 / 1e9,
+        others,
+        had_all: joined.had_all(usable.min(setting.threads as usize)),
+        succeeded: outcome.status.success(),
+    };
+    advisor.ran(advice.as_ref(), &whole);
+    if whole.succeeded
+        && let Some(regions) = regions.as_ref().filter(|tuned| !tuned.found.is_empty())
+    {
+        advisor.found_regions(regions, wall_seconds);
     }
     let account = Account {
         setting,
@@ -276,6 +304,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode> {
         offered: offered.as_ref(),
         regions: regions.as_ref(),
         advisor: &advisor,
+        whole: &whole,
         outcome: &outcome,
     };
     if !args.quiet {

@@ -75,8 +75,7 @@ impl Profile {
     /// CPUs at useful work: busy, less spinning, less the cost of switching. The estimate of speed
     /// for programs that show no progress of their own.
     pub fn useful(&self) -> f64 {
-        let switching = self.vcx_rate * SWITCH_COST_NS / 1e9;
-        (self.cpu_util - self.spin.unwrap_or(0.0) - switching).max(self.cpu_util * 0.01)
+        useful_cpus(self.cpu_util, self.spin.unwrap_or(0.0), self.vcx_rate)
     }
 
     /// The most useful CPUs that this program could have on `cpus` CPUs with any number of threads, where one
@@ -126,13 +125,26 @@ impl Profile {
 
     /// Whether threads wait for each other, in whatever way.
     pub fn waits_for_others(&self) -> bool {
-        self.wasted() > 0.05 * self.cpu_util || self.lock > 0.05
+        waits_for_others(self.cpu_util, self.useful(), self.lock)
     }
 
     /// Whether a tenth or more of its CPU time went into spinning.
     pub fn spins(&self) -> bool {
         self.spin.is_some_and(|s| s > 0.1 * self.cpu_util)
     }
+}
+
+/// CPUs at useful work of `cpu_util` that are busy, of which `spin` wait in loops, with `vcx_rate` voluntary
+/// switches a second.
+pub fn useful_cpus(cpu_util: f64, spin: f64, vcx_rate: f64) -> f64 {
+    let switching = vcx_rate * SWITCH_COST_NS / 1e9;
+    (cpu_util - spin - switching).max(cpu_util * 0.01)
+}
+
+/// Whether threads wait for each other that keep `cpu_util` CPUs busy, `useful` of them at useful work, and are
+/// blocked on locks for the part `lock` of their time.
+pub fn waits_for_others(cpu_util: f64, useful: f64, lock: f64) -> bool {
+    cpu_util - useful > 0.05 * cpu_util || lock > 0.05
 }
 
 /// What the speeds of several profiles are compared by.

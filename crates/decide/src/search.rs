@@ -9,6 +9,7 @@
 //! - [`oversubscription`]: whether others are at work, from a static program's times alone, and the phase of
 //!   calibration that takes these times.
 //! - [`reinforcer`]: Thread Reinforcer's Fig. 8.
+//! - [`runs`]: over later runs, by the times of whole ones.
 //! - [`unprobed`]: rules for programs that cannot be probed.
 //! - [`host`]: the loop that has the probes made.
 //! - [`sweep`]: every setting, to the end, repeated: slow, and the judge of the others.
@@ -18,6 +19,7 @@ mod fair;
 pub mod host;
 pub mod oversubscription;
 pub mod reinforcer;
+pub mod runs;
 pub mod sweep;
 pub mod unprobed;
 pub mod usl;
@@ -201,6 +203,8 @@ pub enum StopReason {
     Tmax,
     /// With one thread more, two would share a CPU.
     Oversubscribed,
+    /// Measurements contradict each other: others came or went meanwhile.
+    Disturbed,
 }
 
 impl std::fmt::Display for StopReason {
@@ -220,6 +224,9 @@ impl std::fmt::Display for StopReason {
             StopReason::MigrRate => "locks are contended and migrations grew sharply (MIGR_RATE)",
             StopReason::Tmax => "the largest number of threads was reached",
             StopReason::Oversubscribed => "with one thread more, two share a CPU",
+            StopReason::Disturbed => {
+                "its measurements contradict each other: others came or went meanwhile"
+            }
         })
     }
 }

@@ -49,6 +49,10 @@ pub struct Ran {
     pub searching_seconds: f64,
     /// What slower numbers of threads lost meanwhile.
     pub lost_seconds: f64,
+    /// Whether it tried another number of threads than the best one known.
+    pub trial: bool,
+    /// Whether its time is compared with those of other runs.
+    pub undisturbed: bool,
     /// The hog's share over the whole command, in CPUs; none without a hog.
     pub hog_share: Option<f64>,
 }
@@ -107,7 +111,8 @@ impl Corewise {
         self.run_with(&["--alone", "--live"], job, surroundings)
     }
 
-    fn run_with(&self, words: &[&str], job: &Job, surroundings: &Surroundings) -> Result<Ran> {
+    /// `corewise run WORDS --summary … -- JOB`.
+    pub fn run_with(&self, words: &[&str], job: &Job, surroundings: &Surroundings) -> Result<Ran> {
         let summary = self.home.path().join("summary.json");
         // Nothing of an earlier run may be read as this one's.
         let _ = std::fs::remove_file(&summary);
@@ -129,6 +134,8 @@ impl Corewise {
             },
             searching_seconds: answer["live"]["searching_seconds"].as_f64().unwrap_or(0.0),
             lost_seconds: answer["live"]["lost_seconds"].as_f64().unwrap_or(0.0),
+            trial: answer["trial"] == true,
+            undisturbed: answer["undisturbed"] == true,
             hog_share,
         })
     }

@@ -12,6 +12,7 @@ pub mod debian;
 pub mod experiment;
 pub mod gang;
 pub mod inputs;
+pub mod later_runs;
 pub mod load;
 pub mod made;
 pub mod measure;
@@ -140,6 +141,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "oversubscription",
         about: "a static and a dynamic program with ever more threads beside another, and whether that is detected",
         run: oversubscribed::run,
+    },
+    Experiment {
+        name: "later-runs",
+        about: "real programs run again and again, with trials of other numbers of threads and without",
+        run: later_runs::run,
     },
     Experiment {
         name: "adapters-cost",

@@ -2,6 +2,7 @@
 //! or, where neither can be had, by rule.
 
 mod error;
+pub mod later;
 mod seen;
 
 pub use error::AdviseError;
@@ -9,11 +10,12 @@ pub use error::AdviseError;
 use crate::history::{Point, Record};
 use crate::live::{self, FoundRegion};
 use crate::memory::{Memory, stop_from};
-use crate::probing::{ProbeError, Prober, confine};
+use crate::probing::{ProbeError, Prober, confine, most_threads};
 use crate::request::{Algorithm, Request};
 use crate::tune::{Progress, Tuned, tune};
+use corewise_decide::search::runs::Next;
 use corewise_decide::search::unprobed;
-use corewise_decide::search::{Choice, Objective, Space, is_denied};
+use corewise_decide::search::{Choice, Objective, Search, Space, is_denied};
 use corewise_decide::setting::Setting;
 use corewise_launch::command::Command;
 use corewise_launch::runtimes::{Detected, Surroundings, detect_in};
@@ -45,6 +47,9 @@ pub struct Advice {
     pub choice: Choice,
     /// Where it comes from.
     pub source: Source,
+    /// What whole runs before this one say of the number of threads; `None` where they are not timed
+    /// ([`Advisor::go_by_whole_runs`]).
+    pub next: Option<Next>,
 }
 
 /// Everything known of a program before it runs.
@@ -235,6 +240,7 @@ impl Advisor {
                 confidence: record.confidence,
             },
             source: Source::Recalled(Box::new(record)),
+            next: None,
         })
     }
 
@@ -247,6 +253,28 @@ impl Advisor {
     pub fn tune(&mut self, progress: &mut dyn Progress) -> Result<Advice, AdviseError> {
         self.look();
         self.check_free()?;
+        let make = |advisor: &Advisor| {
+            let past = advisor.memory.past();
+            advisor.request.search(advisor.space(), past)
+        };
+        let tuned = self.host(&make, progress)?;
+        // What is free while others are at work is no answer to what is fast.
+        if self.request.algorithm != Algorithm::Calibration {
+            self.memory.remember(&tuned);
+        }
+        Ok(Advice {
+            choice: tuned.choice.clone(),
+            source: Source::Tuned(Box::new(tuned)),
+            next: None,
+        })
+    }
+
+    /// Has the probes made that the search asks for.
+    fn host(
+        &mut self,
+        make: &dyn Fn(&Advisor) -> Box<dyn Search>,
+        progress: &mut dyn Progress,
+    ) -> Result<Tuned, AdviseError> {
         let sandbox = self.sandbox()?;
         // Not before: what is read from a pipe must be given to the run by us.
         let stdin = match self.stdin.take() {
@@ -254,7 +282,7 @@ impl Advisor {
             None => Spool::capture(self.request.stdin_limit).map_err(AdviseError::Stdin)?,
         };
         self.look_longer();
-        let mut search = self.request.search(self.space(), self.memory.past());
+        let mut search = make(self);
         let within = self.idle_cpus();
         let stdin = self.stdin.insert(stdin);
         let mut prober = Prober::new(
@@ -277,15 +305,7 @@ impl Advisor {
             self.memory.remember_no_knob(&self.detected);
             return Err(error.into());
         }
-        let tuned = tuned?;
-        // What is free while others are at work is no answer to what is fast.
-        if self.request.algorithm != Algorithm::Calibration {
-            self.memory.remember(&tuned);
-        }
-        Ok(Advice {
-            choice: tuned.choice.clone(),
-            source: Source::Tuned(Box::new(tuned)),
-        })
+        Ok(tuned?)
     }
 
     /// Recalls, else searches, else goes by rule: `run` always has something to go by. `follows` says whether
@@ -324,15 +344,11 @@ impl Advisor {
                 Ok(Advice {
                     choice: unprobed::choice(&self.space(), may_spin),
                     source: Source::Rule(error.to_string()),
+                    next: None,
                 })
             }
             other => other,
         }
-    }
-
-    /// Notes how long the real run took.
-    pub fn ran(&mut self, wall_seconds: f64) {
-        self.memory.used(wall_seconds);
     }
 
     /// What an earlier `corewise run --live` has found for the program's regions.
@@ -344,6 +360,12 @@ impl Advisor {
     pub fn found_regions(&mut self, tuned: &live::Tuned, wall_seconds: f64) {
         let threads = self.one_per_cpu();
         self.memory.remember_regions(tuned, threads, wall_seconds);
+    }
+
+    /// The largest number of threads that the program can be given.
+    fn most_threads(&self) -> u32 {
+        let cpus = self.effective.cpus.len();
+        most_threads(&self.request.template, &self.detected, cpus)
     }
 
     fn space(&self) -> Space {

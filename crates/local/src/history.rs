@@ -3,6 +3,7 @@
 //!
 //! - [`key`]: under what a result is kept. Pure functions.
 //! - [`record`]: what is kept.
+//! - [`whole`]: times of whole runs, beside the result that they used.
 //! - [`store`]: the SQLite file: [`History`].
 //!
 //! **Where.** `$COREWISE_HISTORY` if set; else `$XDG_STATE_HOME/corewise/history.sqlite`; else
@@ -24,6 +25,7 @@ pub mod record;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -31,6 +33,7 @@ use std::path::{Path, PathBuf};
 pub use key::{Key, MachineKey, ProgramKey};
 pub use record::{Entry, Point, Record, Wait};
 pub use store::{Forget, History, Listing};
+pub use whole::WholeRuns;
 
 /// Why history cannot be used, and what still works.
 #[derive(Debug, thiserror::Error)]

@@ -81,6 +81,40 @@ fn groups(neighbours: &Neighbours, others: f64) -> Vec<f64> {
     groups
 }
 
+/// What others use of some CPUs while a program runs.
+#[derive(Debug)]
+pub struct Meanwhile {
+    cpus: Vec<u32>,
+    host: HostReader,
+    before: MachineReading,
+    own_ns: u64,
+}
+
+impl Meanwhile {
+    /// Begins to count; 0.1 ms. `None` without `/proc/stat`.
+    pub fn begin(cpus: &[u32]) -> Option<Meanwhile> {
+        let mut host = HostReader::open(&Root::system()).ok()?;
+        let before = host.read().ok()?;
+        Some(Meanwhile {
+            cpus: cpus.to_vec(),
+            host,
+            before,
+            own_ns: own_cpu_ns(),
+        })
+    }
+
+    /// CPUs that others have used on average since then, beside a program that has used `program_ns` nanoseconds of
+    /// CPU time. What a hypervisor gave to others counts, too. `None` where nothing can be read any more.
+    pub fn end(mut self, program_ns: u64) -> Option<f64> {
+        let after = self.host.read().ok()?;
+        let own_ns = own_cpu_ns().saturating_sub(self.own_ns);
+        let span_ns = after.time_ns.saturating_sub(self.before.time_ns).max(1);
+        let mut load = between(&self.before, &after, &self.cpus);
+        load.own = (own_ns + program_ns) as f64 / span_ns as f64;
+        Some(load.others())
+    }
+}
+
 /// CPU time of this process, all of its threads.
 fn own_cpu_ns() -> u64 {
     let t = clock_gettime(ClockId::ProcessCPUTime);

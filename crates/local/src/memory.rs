@@ -1,5 +1,7 @@
 //! What is kept of a search, and under which key: between [`crate::tune`] and [`crate::history`].
 
+mod whole;
+
 use crate::history::{self, History, Key, MachineKey, Point, ProgramKey, Record};
 use crate::live;
 use crate::request::Request;
@@ -11,6 +13,9 @@ use corewise_launch::runtimes::Detected;
 use corewise_machine::{EffectiveCpus, Root, identity};
 use std::os::fd::AsFd;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The objective of most searches.
+const SPEED: &str = "speed";
 
 /// What stands in the place of an objective for what `corewise run --live` finds: other results are not
 /// to be mixed up with it.
@@ -30,6 +35,8 @@ pub(crate) struct Memory {
     key: Option<Key>,
     /// CPUs that others use, before they became a class of the key.
     others: f64,
+    /// What this very run works on.
+    work: String,
     warnings: Vec<String>,
 }
 
@@ -45,6 +52,7 @@ impl Memory {
             history: None,
             key: None,
             others: 0.0,
+            work: String::new(),
             warnings: Vec::new(),
         };
         match opened {
@@ -79,6 +87,7 @@ impl Memory {
         let bytes = history::key::input_bytes(args, stdin_size(), look);
         let root = Root::system();
         self.others = others;
+        self.work = history::whole::work(args, &request.template.env, bytes);
         self.key = ProgramKey::of(&detected.executable, script)
             .ok()
             .map(|program| Key {
@@ -92,7 +101,7 @@ impl Memory {
                 ),
                 load_class: history::key::load_class(others),
                 objective: match request.objective {
-                    Objective::Speed => "speed",
+                    Objective::Speed => SPEED,
                     Objective::Share => "share",
                 }
                 .to_owned(),
@@ -305,6 +314,7 @@ pub fn record(tuned: &Tuned) -> Record {
         points,
         spins: tuned.profiles().any(Profile::spins),
         search_seconds: tuned.search_seconds(),
+        total_seconds: Some(tuned.total_seconds),
         detected: Some(tuned.detected.clone()),
         ..Record::default()
     }
@@ -363,6 +373,7 @@ mod tests {
                 objective: "speed".to_owned(),
             }),
             others: 1.0,
+            work: "a".to_owned(),
             warnings: Vec::new(),
         }
     }

@@ -109,6 +109,8 @@ pub struct Managed {
     pub program: Option<u64>,
     /// How many claims it was granted, one after the other.
     pub claims: u32,
+    /// The fewest CPUs that one of them was for; `None` without a claim.
+    pub fewest_cpus: Option<usize>,
     /// Why it is not managed, if it is not.
     pub why_not: Option<String>,
     /// What its runtimes followed; `None` without adapters.

@@ -2,6 +2,7 @@
  *   work N     the work, shared out evenly
  *   serial     the work, in one thread
  *   spin N     the work in one thread, while N-1 others wait for it in a loop
+ *   few N M    as work; fails with more than M threads
  *   fail       an error text and exit code 3
  *   input N    as work; prints how many bytes came on standard input
  *   write N    as work; first overwrites, appends to, renames and deletes files in the current folder
@@ -61,6 +62,10 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     int n = argc > 2 ? atoi(argv[2]) : 1;
     if (!strcmp(mode, "work")) return share(n, worker, TOTAL / n);
+    if (!strcmp(mode, "few")) {
+        if (argc > 3 && n > atoi(argv[3])) { fputs("made: too many threads\n", stderr); return 4; }
+        return share(n, worker, TOTAL / n);
+    }
     if (!strcmp(mode, "serial")) { burn(TOTAL); return 0; }
     if (!strcmp(mode, "spin")) return share(n, spinner, TOTAL);
     if (!strcmp(mode, "fail")) { fputs("made: this always fails\n", stderr); return 3; }

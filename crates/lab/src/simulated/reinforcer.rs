@@ -3,6 +3,7 @@
 
 pub mod catalogue;
 mod ferret;
+mod later;
 mod remembering;
 pub mod scaling;
 pub mod search;

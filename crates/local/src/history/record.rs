@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Key;
+use super::whole::WholeRuns;
 use crate::live::FoundRegion;
 use corewise_decide::search::Used;
 use corewise_decide::setting::Setting;
@@ -82,6 +83,9 @@ pub struct Record {
     pub spins: bool,
     /// What the search cost, in seconds.
     pub search_seconds: f64,
+    /// The same with the program's own start-ups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_seconds: Option<f64>,
     /// The runtimes that the probes saw.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detected: Option<Detected>,
@@ -94,6 +98,9 @@ pub struct Record {
     /// How long the last of them took, in seconds.
     #[serde(default)]
     pub last_wall_seconds: Option<f64>,
+    /// Whole runs, by their number of threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole_runs: Option<WholeRuns>,
 }
 
 impl Record {

@@ -227,24 +227,49 @@ impl History {
     /// # Errors
     /// As SQLite fails.
     pub fn used(&mut self, key: &Key, wall_seconds: f64) -> Result<bool, HistoryError> {
+        self.amend(key, |record| {
+            record.uses = record.uses.saturating_add(1);
+            record.last_wall_seconds = Some(wall_seconds);
+        })
+    }
+
+    /// Changes the result as it is by now. Says whether there was one that can be read.
+    ///
+    /// # Errors
+    /// As SQLite fails; nothing is changed then.
+    pub fn amend(
+        &mut self,
+        key: &Key,
+        change: impl FnOnce(&mut Record),
+    ) -> Result<bool, HistoryError> {
         self.change(|transaction| {
-            let changed = transaction.execute(
-                "UPDATE result SET changed_unix_s = unixepoch(), \
-                     record = json_set(record, '$.uses', coalesce(json_extract(record, '$.uses'), 0) + 1, \
-                                               '$.last_wall_seconds', ?7) \
-                 WHERE program = ?1 AND shape = ?2 AND machine = ?3 AND objective = ?4 \
-                     AND size_class = ?5 AND load_class = ?6 AND json_valid(record)",
-                params![
-                    json(&key.program),
-                    key.shape,
-                    json(&key.machine),
-                    key.objective,
-                    key.size_class,
-                    key.load_class,
-                    wall_seconds
-                ],
+            let found: Option<(i64, String)> = transaction
+                .query_row(
+                    "SELECT id, record FROM result WHERE program = ?1 AND shape = ?2 AND machine = ?3 \
+                     AND objective = ?4 AND size_class = ?5 AND load_class = ?6",
+                    params![
+                        json(&key.program),
+                        key.shape,
+                        json(&key.machine),
+                        key.objective,
+                        key.size_class,
+                        key.load_class
+                    ],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()?;
+            let Some((id, text)) = found else {
+                return Ok(false);
+            };
+            let Ok(mut record) = serde_json::from_str::<Record>(&text) else {
+                return Ok(false);
+            };
+            change(&mut record);
+            transaction.execute(
+                "UPDATE result SET changed_unix_s = unixepoch(), record = ?2 WHERE id = ?1",
+                params![id, json(&record)],
             )?;
-            Ok(changed > 0)
+            Ok(true)
         })
     }
 

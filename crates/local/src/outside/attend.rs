@@ -280,7 +280,10 @@ impl<'a> Attending<'a> {
         self.cpus = cpus_in(&words);
         self.followers
             .grant(self.claim.granted().threads, &self.cpus);
-        self.shared.now().managed.claims += u32::from(new);
+        let managed = &mut self.shared.now().managed;
+        managed.claims += u32::from(new);
+        let fewest = managed.fewest_cpus.unwrap_or(usize::MAX);
+        managed.fewest_cpus = Some(fewest.min(self.cpus.len()));
         new
     }
 

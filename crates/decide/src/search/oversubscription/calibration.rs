@@ -3,6 +3,9 @@
 //!
 //! The first probe has a thread for each CPU. If it counts regions, the others are windows over the same regions; if
 //! not, they are whole runs. Each number is probed several times, every other round backwards, and the median counts.
+//!
+//! The load must be the same all the time. Whether it was is told by the times themselves: each round has an answer of
+//! its own. Where one of them differs, [`MORE_ROUNDS`] more are made; then all but one must agree, or there is no answer.
 
 use super::{Detected, detect, most_threads};
 use crate::profile::{Measure, Profile};
@@ -19,6 +22,9 @@ const WINDOW_NS: u64 = 500_000_000;
 /// A window lasts for so many regions: all must have enough of the same ones.
 const REGIONS: u64 = 24;
 
+/// Rounds that are added, once, where those made do not agree.
+const MORE_ROUNDS: u32 = 2;
+
 /// The name by which results tell of it.
 pub const NAME: &str = "oversubscription";
 
@@ -29,8 +35,28 @@ pub struct Calibrated {
     pub by: Measure,
     /// Of a region, or a whole run, with 1, 2, 3 ... threads: medians, in seconds.
     pub seconds: Vec<f64>,
-    /// What they mean.
+    /// What they mean, if they mean anything: see [`Calibrated::is_steady`].
     pub detected: Detected,
+    /// What each round by itself would mean: where two share a CPU.
+    pub by_round: Vec<Option<u32>>,
+}
+
+impl Calibrated {
+    /// Rounds whose own answer is not that of all of them together.
+    pub fn differing(&self) -> usize {
+        let answer = self.detected.artefact;
+        self.by_round
+            .iter()
+            .filter(|round| **round != answer)
+            .count()
+    }
+
+    /// Whether the rounds agree, all of a few, or all but one of more; else the load has changed meanwhile, and the
+    /// times mean nothing.
+    pub fn is_steady(&self) -> bool {
+        let may_differ = usize::from(self.by_round.len() > MORE_ROUNDS as usize + 1);
+        self.differing() <= may_differ
+    }
 }
 
 /// Makes times of the profiles of a calibration, in their order, and looks for the artefact in them. `None` where
@@ -45,18 +71,30 @@ pub fn calibrated<'a>(
     if by == Measure::UsefulCpus {
         return None;
     }
-    let time = |threads: u32| {
+    let speeds = |threads: u32| -> Vec<f64> {
         let of = profiles.clone();
         let of = of.filter(|profile| profile.setting.threads == threads);
-        let mut speeds: Vec<f64> = of.map(|profile| by.speed(profile)).collect();
-        speeds.sort_by(f64::total_cmp);
-        let middle = *speeds.get(speeds.len() / 2)?;
-        (middle > 0.0).then(|| 1.0 / middle)
+        of.map(|profile| by.speed(profile)).collect()
     };
-    let seconds: Vec<f64> = (1..).map_while(time).collect();
+    let time = |speed: f64| (speed > 0.0).then(|| 1.0 / speed);
+    let middle = |threads| {
+        let mut speeds = speeds(threads);
+        speeds.sort_by(f64::total_cmp);
+        time(*speeds.get(speeds.len() / 2)?)
+    };
+    let seconds: Vec<f64> = (1..).map_while(middle).collect();
     let detected = (!seconds.is_empty()).then(|| detect(cpus, &seconds))?;
+    // A round in which a number is missing has no answer that could be compared.
+    let round = |index: usize| -> Option<Vec<f64>> {
+        let numbers = (1..).take(seconds.len());
+        let times = numbers.map(|threads| time(*speeds(threads).get(index)?));
+        times.collect()
+    };
+    let by_round = (0..).map_while(round);
+    let by_round = by_round.map(|times| detect(cpus, &times).artefact);
     Some(Calibrated {
         by,
+        by_round: by_round.collect(),
         seconds,
         detected,
     })
@@ -73,6 +111,8 @@ pub struct Calibration {
     /// The length of a window with a thread for each CPU; `None`: whole runs.
     window_ns: Option<u64>,
     most: u32,
+    /// Whether rounds were added already.
+    extended: bool,
     seen: Vec<Profile>,
 }
 
@@ -88,6 +128,7 @@ impl Calibration {
             left: None,
             window_ns: Some(WINDOW_NS),
             most,
+            extended: false,
             seen: Vec::new(),
         }
     }
@@ -125,19 +166,31 @@ impl Calibration {
         let regions = regions.filter(|_| first.whole_run_ns.is_none());
         self.window_ns = regions.map(|count| (REGIONS * first.window_ns / count).max(WINDOW_NS));
         self.seen.push(first);
+        self.left = Some(self.rounds_of(self.rounds));
+    }
+
+    /// So many rounds, every other one backwards.
+    fn rounds_of(&self, rounds: u32) -> VecDeque<u32> {
         let round = |round: u32| -> Box<dyn Iterator<Item = u32>> {
             match round % 2 {
                 0 => Box::new(1..=self.most),
                 _ => Box::new((1..=self.most).rev()),
             }
         };
-        self.left = Some((0..self.rounds).flat_map(round).collect());
+        (0..rounds).flat_map(round).collect()
     }
 
-    fn choose(&self) -> Step {
+    fn choose(&mut self) -> Step {
         let Some(found) = calibrated(self.cpus(), &self.seen) else {
             return plain(&self.space, StopReason::Blind);
         };
+        if !found.is_steady() {
+            if std::mem::replace(&mut self.extended, true) {
+                return plain(&self.space, StopReason::Disturbed);
+            }
+            self.left = Some(self.rounds_of(MORE_ROUNDS));
+            return self.step();
+        }
         let (stop, confidence) = match found.detected.artefact {
             Some(_) => (StopReason::Oversubscribed, 0.9),
             None => (StopReason::Exhausted, 0.5),

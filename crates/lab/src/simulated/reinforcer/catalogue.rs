@@ -152,6 +152,14 @@ impl Paper {
     /// # Errors
     /// If it does not end.
     pub fn seconds(&self, machine: &SimMachine, n: u32, seed: u64) -> Result<f64> {
+        Ok(self.whole_run(machine, n, seed)?.0)
+    }
+
+    /// The same, and how many CPUs it used on average.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn whole_run(&self, machine: &SimMachine, n: u32, seed: u64) -> Result<(f64, f64)> {
         let mut scenario = Scenario::new(&*self.name, machine.clone());
         scenario.seed = seed;
         scenario.limit_ns = LONGEST_NS;
@@ -161,7 +169,7 @@ impl Paper {
         scenario.entries.push(entry);
         let report = simulate(&scenario, Options::default())?.report;
         match report.unfinished.is_empty() {
-            true => Ok(report.wall_seconds),
+            true => Ok((report.wall_seconds, report.machine.busy_cpus)),
             false => bail!(
                 "{} with {n} does not end in the model: {:?}",
                 self.name,

@@ -2,6 +2,7 @@
 //! them as its paper does, against Tables VII to XII; and what the default search finds, with how many probes.
 
 use anyhow::Result;
+use corewise_decide::profile::Profile;
 use corewise_decide::search::bounds::BoundSearch;
 use corewise_decide::search::host::{Limits, ProbeRecord, host};
 use corewise_decide::search::reinforcer::{ThreadReinforcer, Thresholds, range_for_cpus};
@@ -9,19 +10,22 @@ use corewise_decide::search::{Choice, Search, Space, StopReason};
 use corewise_decide::setting::Convert;
 
 use super::catalogue::{Catalogue, Paper};
+use super::later::Later;
 use super::remembering::Remembering;
 use super::scaling::Curve;
 use super::thresholds;
 use crate::experiment::{Bar, Context, Report, Table, number};
 
 /// What came of a search.
-struct Found {
+pub(super) struct Found {
     /// The number that the program is given.
-    n: u32,
+    pub(super) n: u32,
     stop: StopReason,
-    probes: usize,
+    pub(super) probes: usize,
     /// Start-ups and windows, in virtual seconds.
-    seconds: f64,
+    pub(super) seconds: f64,
+    /// What the probe with the number showed.
+    pub(super) profile: Option<Profile>,
 }
 
 /// Runs the experiment.
@@ -61,17 +65,23 @@ pub fn run(context: &Context) -> Result<Report> {
         ],
     );
     let mut score = Score::default();
+    let mut later = Later::new();
     for (paper, prober) in &mut probers {
         let reinforcer = found(&mut reinforcer(paper, cpus, chosen.thresholds), prober)?;
         let bounds = found(&mut BoundSearch::new(Space::for_cpus(cpus)), prober)?;
-        let numbers = paper.numbers(if context.quick { 4 } else { 1 }, &[reinforcer.n, bounds.n]);
+        let runs = later.run(paper, &catalogue.machine, prober, &bounds)?;
+        let mut besides = runs.numbers();
+        besides.extend([reinforcer.n, bounds.n]);
+        let numbers = paper.numbers(if context.quick { 4 } else { 1 }, &besides);
         let curve = Curve::of(paper, &catalogue.machine, &numbers, 1)?;
         table.row(row(paper, &reinforcer, &bounds, &curve));
         score.add(&mut report, paper, &reinforcer, &bounds, &curve);
+        later.add(&mut report, paper, bounds.n, &runs, &curve);
         context.say(format_args!("{} done", paper.name));
     }
     report.tables.push(table);
     score.judge(&mut report);
+    later.judge(&mut report);
     notes(&mut report);
     Ok(report)
 }
@@ -106,11 +116,15 @@ fn found(search: &mut dyn Search, prober: &mut Remembering) -> Result<Found> {
     let (choice, probes): (Choice, Vec<ProbeRecord>) =
         host(search, prober, Limits::default(), &mut ())?;
     let seconds = probes.iter().map(|p| p.startup_seconds + p.seconds).sum();
+    let count = probes.len();
+    let profiles = probes.into_iter().filter_map(|probe| probe.outcome.ok());
+    let chosen = |profile: &Profile| profile.setting == choice.setting;
     Ok(Found {
         n: choice.setting.threads,
         stop: choice.stop,
-        probes: probes.len(),
+        probes: count,
         seconds,
+        profile: profiles.into_iter().find(chosen),
     })
 }
 

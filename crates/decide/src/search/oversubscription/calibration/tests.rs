@@ -90,6 +90,60 @@ fn the_threads_that_others_leave_room_for_are_chosen() {
     }
 }
 
+/// Hosts a calibration on eight CPUs beside others of whom there are `others(n)` in its nth probe.
+fn beside_changing(others: impl Fn(usize) -> u32) -> (Choice, usize) {
+    let mut search = calibration(8.0);
+    let (mut step, mut probes) = (search.start(), 0);
+    loop {
+        let trial = match step {
+            Step::Done(choice) => return (choice, probes),
+            Step::Try(trial) => trial,
+        };
+        let made = Made {
+            model: Model {
+                cpus: 8,
+                others: others(probes),
+            },
+            counted: true,
+            sections: 100_000,
+        };
+        step = search.next(made.probe(trial));
+        probes += 1;
+    }
+}
+
+/// The first probe, and three rounds of ten.
+const USUAL: usize = 31;
+
+#[test]
+fn others_that_come_or_go_for_good_leave_no_answer_instead_of_a_wrong_one() {
+    for from in [5, 11, 15, 21, 25] {
+        let (choice, _) = beside_changing(|n| u32::from(n >= from));
+        let right_at_last =
+            choice.stop == StopReason::Oversubscribed && choice.setting.threads == 7;
+        let says_so = choice.stop == StopReason::Disturbed && choice.confidence <= 0.5;
+        assert!(right_at_last || says_so, "{from}: {choice:?}");
+    }
+}
+
+#[test]
+fn whoever_is_at_work_for_one_round_changes_no_answer() {
+    for round in 0..3 {
+        let during = 1 + 10 * round..11 + 10 * round;
+        let (choice, probes) = beside_changing(|n| 3 * u32::from(during.contains(&n)));
+        assert_eq!(choice.setting.threads, 8);
+        assert_eq!(choice.stop, StopReason::Oversubscribed);
+        assert_eq!(probes, USUAL + 20, "it makes sure");
+    }
+}
+
+#[test]
+fn others_that_come_and_go_all_the_time_leave_no_answer() {
+    let (choice, _) = beside_changing(|n| [0, 3, 5, 1, 6, 2][(n / 10) % 6]);
+    assert_eq!(choice.stop, StopReason::Disturbed);
+    assert_eq!(choice.setting.threads, 8, "as plain Linux runs it");
+}
+
 #[test]
 fn where_regions_are_counted_probes_are_windows_and_else_whole_runs() {
     let mut made = Made {
