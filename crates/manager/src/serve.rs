@@ -5,6 +5,7 @@ use crate::listen::Listener;
 use crate::policy::PolicyWatch;
 use crate::service::{Passed, ServiceManager};
 use crate::settings::Settings;
+use crate::waiter::now_ns;
 use crate::world::LinuxWorld;
 use crate::{Error, Options, sys};
 use corewise_decide::global::GlobalManager;
@@ -40,7 +41,7 @@ pub fn serve(options: Options) -> Result<(), Error> {
     })?;
     let _elected = Elected::in_folder(&options.folder)?;
     let log = LogOnDemand::new(options.folder.undo(), "manager");
-    let settings = Settings::new(&log, options.hardware.clone());
+    let settings = Settings::new(&log, options.hardware.clone(), now_ns());
     let service = ServiceManager::of_environment();
     let passed = match options.activated {
         true => Passed::sorted(sys::passed()),

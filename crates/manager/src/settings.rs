@@ -17,6 +17,11 @@ use std::collections::HashMap;
 /// nanoseconds.
 const SETTLED_NS: u64 = 200_000_000;
 
+/// A manager that starts does not hear of those that were killed with the one before it. Where one of them may not have
+/// ended altogether yet, it looks once more after [`SETTLED_NS`], and so long after that: who is killed beside many
+/// others may wait for a CPU to end on.
+const STARTED_NS: u64 = 2_000_000_000;
+
 /// What is set, and the log to undo it. The log is made when something is set for the first time.
 pub(crate) struct Settings<'log> {
     log: &'log LogOnDemand,
@@ -63,8 +68,9 @@ impl Wanted {
 
 impl<'log> Settings<'log> {
     /// Nothing is set yet. Puts back what was left by those who were killed.
-    pub(crate) fn new(log: &'log LogOnDemand, root: Root) -> Settings<'log> {
+    pub(crate) fn new(log: &'log LogOnDemand, root: Root, now_ns: u64) -> Settings<'log> {
         let found = corewise_machine::undo::restore_abandoned(log.folder());
+        let in_use = found.logs_in_use > 0;
         Settings {
             log,
             kept: std::env::var_os("NOTIFY_SOCKET").is_some(),
@@ -73,8 +79,8 @@ impl<'log> Settings<'log> {
             shares: HashMap::new(),
             root,
             found,
-            sweep_ns: None,
-            left_ns: 0,
+            sweep_ns: in_use.then(|| now_ns + SETTLED_NS),
+            left_ns: if in_use { now_ns + STARTED_NS } else { 0 },
         }
     }
 
@@ -329,4 +335,26 @@ fn apply(group: &ProgramCgroup<'_>, wanted: &Wanted) -> Result<(), String> {
         None => return Ok(()),
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_that_starts_looks_again_at_logs_of_those_who_may_be_about_to_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("undo");
+        let ours = LogOnDemand::new(logs.clone(), "manager");
+        let starts = |now_ns| Settings::new(&ours, Root::system(), now_ns);
+        assert_eq!(starts(5).sweep_ns(), None);
+        let theirs = LogOnDemand::new(logs, "dies");
+        theirs.get().unwrap();
+        let mut settings = starts(5);
+        assert_eq!(settings.sweep_ns(), Some(5 + SETTLED_NS));
+        settings.sweep(5 + SETTLED_NS);
+        assert_eq!(settings.sweep_ns(), Some(5 + STARTED_NS + SETTLED_NS));
+        settings.sweep(5 + STARTED_NS + SETTLED_NS);
+        assert_eq!(settings.sweep_ns(), None);
+    }
 }

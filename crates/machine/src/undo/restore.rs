@@ -33,6 +33,8 @@ pub struct Report {
     /// Logs of this boot that stay for the next one: something in them failed, or they were written
     /// by another version or in another PID namespace.
     pub logs_kept: usize,
+    /// Logs that were left alone because their writers live, or have not ended altogether yet.
+    pub logs_in_use: usize,
     /// Lines that were none: torn by the writer's end, or damaged.
     pub damaged_lines: usize,
 }
@@ -68,6 +70,7 @@ pub fn restore_abandoned(dir: &Path) -> Report {
     for name in names {
         // The lock lasts until `file` is dropped, after the file is removed.
         let Some(mut file) = folder.take(&name) else {
+            report.logs_in_use += 1;
             continue;
         };
         let settled =
