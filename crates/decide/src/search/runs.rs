@@ -24,7 +24,7 @@
 //! best number known before each, plus what one single trial lost beyond its presumption.
 //!
 //! **Which runs count.** A trial is compared with runs of the same work that nothing disturbed; the host says which
-//! these are ([`Run::comparable`]). Where such runs differ among themselves by more than [`SPREAD`], nothing is tried.
+//! these are ([`Run::comparable`]). Where such runs differ among themselves by more than a tenth, nothing is tried.
 
 mod probe;
 

@@ -5,7 +5,7 @@
 //! not, they are whole runs. Each number is probed several times, every other round backwards, and the median counts.
 //!
 //! The load must be the same all the time. Whether it was is told by the times themselves: each round has an answer of
-//! its own. Where one of them differs, [`MORE_ROUNDS`] more are made; then all but one must agree, or there is no answer.
+//! its own. Where one of them differs, a few more are made; then all but one must agree, or there is no answer.
 
 use super::{Detected, detect, most_threads};
 use crate::profile::{Measure, Profile};
