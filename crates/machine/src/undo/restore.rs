@@ -33,7 +33,7 @@ pub struct Report {
     /// Logs of this boot that stay for the next one: something in them failed, or they were written
     /// by another version or in another PID namespace.
     pub logs_kept: usize,
-    /// Logs that were left alone because their writers live, or have not ended altogether yet.
+    /// Logs that were left alone: their writers live, or have not ended altogether yet, or they are another user's.
     pub logs_in_use: usize,
     /// Lines that were none: torn by the writer's end, or damaged.
     pub damaged_lines: usize,
