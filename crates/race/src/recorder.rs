@@ -92,9 +92,8 @@ impl Recorder {
         self.tell(self.segment);
     }
 
-    /// The thread ends: its last segment does, too.
+    /// The thread, which has given all away, ends: its last segment does, too.
     pub(crate) fn end(&mut self) {
-        self.hand_over();
         self.tell(self.segment.saturating_add(1));
     }
 

@@ -131,25 +131,7 @@ impl History {
     /// `Record` where the result is there but unreadable; else as SQLite fails.
     pub fn recall(&self, key: &Key) -> Result<Option<Record>, HistoryError> {
         self.patience(READ_PATIENCE)?;
-        let sql = format!(
-            "SELECT {COLUMNS} FROM result WHERE program = ?1 AND shape = ?2 AND machine = ?3 \
-             AND objective = ?4 AND size_class = ?5 AND load_class = ?6"
-        );
-        let found = self
-            .connection
-            .prepare(&sql)
-            .and_then(|mut statement| {
-                let key = params![
-                    json(&key.program),
-                    key.shape,
-                    json(&key.machine),
-                    key.objective,
-                    key.size_class,
-                    key.load_class
-                ];
-                statement.query_row(key, RawEntry::read).optional()
-            })
-            .map_err(|e| self.failed(&e))?;
+        let found = RawEntry::of_key(&self.connection, key).map_err(|e| self.failed(&e))?;
         found
             .map(|raw| raw.parse().map(|entry| entry.record))
             .transpose()
@@ -243,31 +225,16 @@ impl History {
         change: impl FnOnce(&mut Record),
     ) -> Result<bool, HistoryError> {
         self.change(|transaction| {
-            let found: Option<(i64, String)> = transaction
-                .query_row(
-                    "SELECT id, record FROM result WHERE program = ?1 AND shape = ?2 AND machine = ?3 \
-                     AND objective = ?4 AND size_class = ?5 AND load_class = ?6",
-                    params![
-                        json(&key.program),
-                        key.shape,
-                        json(&key.machine),
-                        key.objective,
-                        key.size_class,
-                        key.load_class
-                    ],
-                    |row| Ok((row.get(0)?, row.get(1)?)),
-                )
-                .optional()?;
-            let Some((id, text)) = found else {
+            let Some(found) = RawEntry::of_key(transaction, key)? else {
                 return Ok(false);
             };
-            let Ok(mut record) = serde_json::from_str::<Record>(&text) else {
+            let Ok(mut record) = serde_json::from_str::<Record>(&found.record) else {
                 return Ok(false);
             };
             change(&mut record);
             transaction.execute(
                 "UPDATE result SET changed_unix_s = unixepoch(), record = ?2 WHERE id = ?1",
-                params![id, json(&record)],
+                params![found.id, json(&record)],
             )?;
             Ok(true)
         })
@@ -459,6 +426,23 @@ struct RawEntry {
 }
 
 impl RawEntry {
+    /// The row with exactly this key.
+    fn of_key(connection: &Connection, key: &Key) -> rusqlite::Result<Option<Self>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM result WHERE program = ?1 AND shape = ?2 AND machine = ?3 \
+             AND objective = ?4 AND size_class = ?5 AND load_class = ?6"
+        );
+        let key = params![
+            json(&key.program),
+            key.shape,
+            json(&key.machine),
+            key.objective,
+            key.size_class,
+            key.load_class
+        ];
+        connection.query_row(&sql, key, Self::read).optional()
+    }
+
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
             id: row.get(0)?,
