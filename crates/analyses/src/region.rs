@@ -38,7 +38,7 @@ const RACE_BYTES: usize = 1 << 40;
 /// Images that can be told apart.
 const IMAGES: usize = 512;
 /// Memory is reserved in steps of this.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = 1 << 18;
 
 #[repr(C)]
 struct Head {

@@ -6,13 +6,17 @@
 //! by the eight pieces of a *row*, in a second table, of which little is ever written. Where a piece begins its
 //! 256th life, its neighbours begin another, too: a race between accesses before and after that is not found.
 //!
+//! Only memory that somebody accessed can begin another life: that of the rest is told from nobody's. So the tables
+//! are written, and take memory, only for *chunks* of which an access was recorded; a third table has a byte for
+//! each.
+//!
 //! Addresses that are four gibibytes apart share their lives, which can hide a race where the one is allocated
 //! between two accesses to the other: stacks are allocated by the megabyte. So what is mapped (stacks, libraries,
 //! large blocks) and what lies at the program (its own variables, small blocks) have a half of the tables each:
 //! Linux places the two far apart, and each of them in one piece.
 //!
-//! **Why it is sound.** The tables are mapped once, of this size, and hold atomic integers: the second begins where
-//! the first ends, at the beginning of a page.
+//! **Why it is sound.** The tables are mapped once, of this size, and hold atomic integers: each begins where the one
+//! before it ends, at the beginning of a page.
 
 use corewise_analyses::race::LIFE_BITS;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -22,9 +26,13 @@ const HALF: usize = 1 << 28;
 /// Bytes of a piece, and of a row.
 const PIECE: u64 = 16;
 const ROW: u64 = 8 * PIECE;
-/// Bytes of the table of pieces, and behind it of rows, two each.
+/// Pieces of a chunk: what a page of the first table has.
+const CHUNK: usize = 1 << 12;
+/// Bytes of the table of pieces, behind it of rows, two each, and of chunks.
 const PIECES: usize = 2 * HALF;
 const ROWS: usize = PIECES / 8 * 2;
+const CHUNKS: usize = PIECES / CHUNK;
+const CHUNK_BYTES: u64 = PIECE * CHUNK as u64;
 const _: () = assert!(LIFE_BITS == 8 + 16);
 
 /// Set in addresses that Linux chooses for what is mapped, and not in those at the program (x86-64).
@@ -43,7 +51,7 @@ pub(crate) fn begin() {
     let at = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            PIECES + ROWS,
+            PIECES + ROWS + CHUNKS,
             protection,
             flags,
             -1,
@@ -77,6 +85,14 @@ fn life(address: u64) -> Option<(&'static AtomicU8, &'static AtomicU16)> {
     }
 }
 
+/// Whether an access to the chunk with this address was recorded.
+#[inline(always)]
+fn chunk(address: u64) -> Option<&'static AtomicU8> {
+    let table = AT.load(Ordering::Relaxed);
+    // SAFETY: within the tables.
+    (!table.is_null()).then(|| unsafe { &*table.add(PIECES + ROWS + place(address) / CHUNK) })
+}
+
 /// The life of the memory there.
 #[inline(always)]
 pub(crate) fn of(address: u64) -> u32 {
@@ -85,13 +101,38 @@ pub(crate) fn of(address: u64) -> u32 {
     })
 }
 
+/// The same, of an access that is recorded.
+#[inline(always)]
+pub(crate) fn of_accessed(address: u64) -> u32 {
+    if let Some(chunk) = chunk(address)
+        && chunk.load(Ordering::Relaxed) == 0
+    {
+        chunk.store(1, Ordering::Relaxed);
+    }
+    of(address)
+}
+
 /// Memory begins another life, which it says.
 pub(crate) fn next(address: u64, bytes: u64) -> u32 {
     let end = address + bytes.min(PIECE * HALF as u64 - PIECE);
     let mut at = address & !(PIECE - 1);
     while at < end {
+        let behind = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
+        match chunk(at) {
+            None => return 0,
+            Some(chunk) if chunk.load(Ordering::Relaxed) != 0 => each_piece(at, end.min(behind)),
+            Some(_) => {}
+        }
+        at = behind;
+    }
+    of(address)
+}
+
+/// All pieces of a chunk's memory begin another.
+fn each_piece(mut at: u64, end: u64) {
+    while at < end {
         let Some((piece, row)) = life(at) else {
-            return 0;
+            return;
         };
         if at.is_multiple_of(ROW) && end - at >= ROW {
             each_next(at, row);
@@ -105,7 +146,6 @@ pub(crate) fn next(address: u64, bytes: u64) -> u32 {
             at += PIECE;
         }
     }
-    of(address)
 }
 
 #[cold]
@@ -113,14 +153,23 @@ fn row_next(row: &AtomicU16) {
     row.fetch_add(1, Ordering::Relaxed);
 }
 
+/// The last eight bits of the lives of the row's pieces from this address on, which is a row's.
+#[inline(always)]
+fn eight(address: u64) -> Option<&'static AtomicU64> {
+    let table = AT.load(Ordering::Relaxed);
+    let at = place(address) & !7;
+    // SAFETY: within the table, and aligned.
+    (!table.is_null()).then(|| unsafe { &*table.add(at).cast::<AtomicU64>() })
+}
+
 /// The same for the eight pieces of the row from this address on, at once.
 #[inline(always)]
 fn each_next(address: u64, row: &AtomicU16) {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const ONE: u64 = 0x0101_0101_0101_0101;
-    let table = AT.load(Ordering::Relaxed);
-    // SAFETY: within the table, and aligned: the address is that of a row.
-    let lives = unsafe { &*table.add(place(address)).cast::<AtomicU64>() };
+    let Some(lives) = eight(address) else {
+        return;
+    };
     let all = lives.load(Ordering::Relaxed);
     // No byte carries into the next.
     let sums = (all & LOW) + ONE;
@@ -130,13 +179,25 @@ fn each_next(address: u64, row: &AtomicU16) {
     }
 }
 
-/// How many bytes from here on are of the same life, at most so many, and at least one.
+/// How many bytes from here on, which are accessed, are of the same life; at most so many, and at least one.
 pub(crate) fn alike(address: u64, bytes: u64) -> u64 {
-    let first = of(address);
-    let pieces = 1..=(address + bytes - 1) / PIECE - address / PIECE;
-    let differs = |piece: &u64| of(address + PIECE * piece) != first;
-    match pieces.into_iter().find(differs) {
-        Some(piece) => (address / PIECE + piece) * PIECE - address,
-        None => bytes,
+    let (first, end) = (of_accessed(address), address + bytes);
+    let mut at = (address / PIECE + 1) * PIECE;
+    while at < end {
+        if of_accessed(at) != first {
+            return at - address;
+        }
+        at += match at.is_multiple_of(ROW) && end - at >= ROW && are_all(at, first) {
+            true => ROW,
+            false => PIECE,
+        };
     }
+    bytes
+}
+
+/// Whether the eight pieces of the row from this address on have this life, as the first one has.
+#[inline(always)]
+fn are_all(address: u64, life: u32) -> bool {
+    let all = u64::from(life as u8) * (u64::MAX / 0xff);
+    eight(address).is_some_and(|lives| lives.load(Ordering::Relaxed) == all)
 }

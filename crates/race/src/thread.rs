@@ -277,7 +277,7 @@ impl Thread {
         Access {
             granule,
             mask,
-            life: lives::of(granule << 3),
+            life: lives::of_accessed(granule << 3),
             kind,
             thread: self.clock.thread(),
             segment: self.recorder.segment(),

@@ -26,7 +26,7 @@ const SITES_AT: usize = CONTEXTS_AT + Interned::words(CONTEXTS);
 const LOCKS_AT: usize = SITES_AT + Interned::words(SITES);
 const RACES_AT: usize = LOCKS_AT + Interned::words(LOCKS);
 pub(super) const BLOCKS_AT: usize = RACES_AT + Found::table(RACES);
-const PAGES_AT: usize = BLOCKS_AT + BLOCK * BLOCKS;
+const GROUPS_AT: usize = BLOCKS_AT + BLOCK * BLOCKS;
 
 /// How accesses that race are told from those that are ordered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,9 +89,10 @@ impl<'a> Search<'a> {
     /// A search in these words, which are zero, or were those of another search that goes on. `None`: they
     /// are too few.
     pub fn new(all: &'a [AtomicU64], reserve: Reserve<'a>, order: Order) -> Option<Search<'a>> {
-        // What is remembered of a page of the program takes two to three times its own size.
-        let pages = (all.len() / 1024).next_power_of_two().max(64);
-        let words = Words::new(all, reserve, PAGES_AT + Shadow::table(pages))?;
+        // What is remembered of a page of the program takes two to three times its own size: there is room for more
+        // groups than there is memory for what would be remembered of their pages, unless most have few.
+        let groups = (all.len() >> 14).next_power_of_two().max(64);
+        let words = Words::new(all, reserve, GROUPS_AT + Shadow::table(groups))?;
         Some(Search {
             words,
             timelines: Timelines::new(TIMELINES_AT),
@@ -99,7 +100,7 @@ impl<'a> Search<'a> {
             sites: Interned::new(SITES_AT, SITES),
             locks: Interned::new(LOCKS_AT, LOCKS),
             found: Found::new(RACES_AT, RACES),
-            shadow: Shadow::new(PAGES_AT, pages),
+            shadow: Shadow::new(GROUPS_AT, groups),
             order,
             settled: Settled::default(),
             sorted: Mutex::new(Vec::new()),

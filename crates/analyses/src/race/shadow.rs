@@ -1,5 +1,5 @@
-//! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in a table by
-//! address, with a lock for each share of the pages.
+//! Where what is remembered of the accesses to memory is found: pages of rows (`row.rs`), in groups of pages side by
+//! side, in a table by address; with a lock for each share of the pages.
 
 use super::access::{ROW, Run};
 use super::row::{Asks, Nodes, Row};
@@ -10,14 +10,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 pub const PAGE: u64 = 512;
 /// Rows of a page, a word each.
 const ROWS: usize = (PAGE / ROW) as usize;
+/// Pages of a group: a word each.
+const GROUP: u64 = 64;
 /// Locks, each for its share of the pages.
 pub const SHARDS: usize = 64;
 
 /// The accesses to all granules.
 #[derive(Debug)]
 pub struct Shadow {
-    pages_at: usize,
-    pages: usize,
+    groups_at: usize,
+    groups: usize,
     shards: [Mutex<Shard>; SHARDS],
     adding: Mutex<usize>,
 }
@@ -36,16 +38,16 @@ pub fn shard_of(granule: u64) -> usize {
 }
 
 impl Shadow {
-    /// Words of the table of so many pages (a power of two).
-    pub const fn table(pages: usize) -> usize {
-        2 * pages
+    /// Words of the table of so many groups (a power of two).
+    pub const fn table(groups: usize) -> usize {
+        2 * groups
     }
 
-    /// With the table of so many pages (a power of two) from this word on.
-    pub fn new(pages_at: usize, pages: usize) -> Shadow {
+    /// With the table of so many groups (a power of two) from this word on.
+    pub fn new(groups_at: usize, groups: usize) -> Shadow {
         Shadow {
-            pages_at,
-            pages,
+            groups_at,
+            groups,
             shards: std::array::from_fn(|_| Mutex::default()),
             adding: Mutex::new(0),
         }
@@ -76,39 +78,51 @@ impl Shadow {
         Some(shard.last.1)
     }
 
+    /// The page with this key: its number, and one.
     fn page(&self, words: &Words<'_>, key: u64) -> Option<usize> {
-        match self.find(words, key) {
-            Ok(page) => Some(page),
-            Err(_) => self.add_page(words, key),
+        let group = match self.find(words, key / GROUP + 1) {
+            Ok(group) => group,
+            Err(_) => self.add_group(words, key / GROUP + 1)?,
+        };
+        // Its share is locked, and a page belongs to one.
+        let at = group + (key % GROUP) as usize;
+        match words.get(at) as usize {
+            0 => {
+                let page = words.take(ROWS)?;
+                words.set(at, page as u64);
+                Some(page)
+            }
+            page => Some(page),
         }
     }
 
     fn find(&self, words: &Words<'_>, key: u64) -> Result<usize, usize> {
-        let mut index = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.pages - 1);
+        let mut index =
+            (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.groups - 1);
         // A table that the program has written full has no free place to end at.
-        for _ in 0..self.pages {
-            let at = self.pages_at + 2 * index;
+        for _ in 0..self.groups {
+            let at = self.groups_at + 2 * index;
             match words.get(at) {
                 known if known == key => return Ok(words.get(at + 1) as usize),
                 0 => return Err(at),
-                _ => index = (index + 1) & (self.pages - 1),
+                _ => index = (index + 1) & (self.groups - 1),
             }
         }
-        Err(self.pages_at)
+        Err(self.groups_at)
     }
 
     #[cold]
-    fn add_page(&self, words: &Words<'_>, key: u64) -> Option<usize> {
+    fn add_group(&self, words: &Words<'_>, key: u64) -> Option<usize> {
         let mut used = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         match self.find(words, key) {
-            Ok(page) => Some(page),
-            Err(_) if *used >= self.pages / 4 * 3 => None,
+            Ok(group) => Some(group),
+            Err(_) if *used >= self.groups / 4 * 3 => None,
             Err(at) => {
-                let page = words.take(ROWS)?;
+                let group = words.take(GROUP as usize)?;
                 *used += 1;
-                words.set(at + 1, page as u64);
+                words.set(at + 1, group as u64);
                 words.set(at, key);
-                Some(page)
+                Some(group)
             }
         }
     }

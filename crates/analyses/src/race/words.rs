@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Memory is reserved in steps of so many words.
-const STEP: usize = 1 << 17;
+const STEP: usize = 1 << 15;
 
 /// Counters, and where things are: the first words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
