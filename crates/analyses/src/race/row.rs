@@ -13,14 +13,16 @@
 //! *entry* is of all bytes of a row that one place accessed in one segment, a bit each. Where too many places or
 //! segments access pieces of a row, each granule gets a list of its own.
 
+mod blocks;
 mod coming;
 mod list;
 
 use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
+pub(super) use blocks::Blocks;
 pub(super) use coming::Coming;
-pub(super) use list::Nodes;
-use list::{Entry, GRANULE_ENTRY, List, Of, next};
+use list::{Entry, Granule, List, Part, Whole, copy, larger, when, when_of};
+use std::sync::atomic::AtomicU64;
 
 /// What is kept in a list at most.
 const MOST: usize = 48;
@@ -32,7 +34,7 @@ const KEPT_ALIKE: usize = 3;
 const MOST_ALIKE: usize = 8;
 /// Threads and kinds whose accesses in the life before are told apart.
 const MOST_BEFORE: usize = 8;
-/// Nodes of a list from which on accesses of one thread also stand for those of others: who raced first is not
+/// Entries of a list from which on accesses of one thread also stand for those of others: who raced first is not
 /// found then, but that there was a race is.
 const OTHERS_FROM: usize = 3;
 /// Lives back that nothing is kept. Of the life before, one access of each thread and kind is.
@@ -81,176 +83,225 @@ impl<'w, 'a> Row<'w, 'a> {
     }
 
     /// Adds accesses to granules of the row; see [`super::shadow::Shadow::add`].
-    pub(super) fn add(&self, nodes: &mut Nodes, run: &Run, asks: &mut impl Asks) {
+    pub(super) fn add(&self, blocks: &mut Blocks, run: &Run, asks: &mut impl Asks) {
         let word = self.words.get(self.cell);
         if word & APART != 0 {
             let lists = word as u32 as usize;
             for single in run.pieces(1) {
                 let granule = single.access.granule % ROW;
                 let cell = lists + granule as usize;
-                self.add_to(
-                    (cell, Of::Granule(granule)),
-                    nodes,
-                    &Entry::of(&single),
-                    asks,
-                );
+                self.add_to(Granule(granule), cell, blocks, &Entry::of(&single), asks);
             }
             return;
         }
-        if self.add_to((self.cell, Of::Row), nodes, &Entry::of(run), asks) > MOST_PARTS
+        if self.add_to(Whole, self.cell, blocks, &Entry::of(run), asks) > MOST_PARTS
             && self.has_parts(MOST_PARTS)
         {
-            self.take_apart(nodes);
+            self.take_apart(blocks);
         }
     }
 
     /// Gives each granule a list of its own. Without room for that, the row stays as it is.
     #[cold]
-    fn take_apart(&self, nodes: &mut Nodes) {
-        let lists = self.words.take(ROW as usize);
+    fn take_apart(&self, blocks: &mut Blocks) {
+        let lists = blocks.take_words(self.words, ROW as usize);
         let Some(lists) = lists.and_then(|lists| u32::try_from(lists).ok()) else {
             return;
         };
-        let list = List::of(self.words.get(self.cell));
-        let mut node = list.node;
-        for place in (0..list.nodes).rev() {
-            for at in Of::Row.entries(node, place) {
-                let Some(known) = self.read(at, Of::Row) else {
-                    continue;
-                };
-                for granule in 0..ROW {
-                    let bytes = known.bytes & 0xff << (8 * granule);
-                    if bytes != 0 {
-                        let cell = (u64::from(lists) + granule) as usize;
-                        // Nothing is alike in it that is not in this list: one is as good as another.
-                        let to = (cell, Of::Granule(granule));
-                        self.add_to(
-                            to,
-                            nodes,
-                            &Entry { bytes, ..known },
-                            &mut |_: &Access, _: &Access| {},
-                        );
-                    }
+        let Some(list) = List::of(self.words.get(self.cell)) else {
+            return;
+        };
+        for known in self.entries(list) {
+            for granule in 0..ROW {
+                let bytes = known.bytes & 0xff << (8 * granule);
+                if bytes != 0 {
+                    let cell = (u64::from(lists) + granule) as usize;
+                    // Nothing is alike in it that is not in this list: one is as good as another.
+                    let asks = &mut |_: &Access, _: &Access| {};
+                    self.add_to(
+                        Granule(granule),
+                        cell,
+                        blocks,
+                        &Entry { bytes, ..known },
+                        asks,
+                    );
                 }
-                self.write_bytes(at, Of::Row, 0);
             }
-            let behind = next(self.words, node);
-            nodes.free[place].push(node);
-            node = behind;
         }
         self.words.set(self.cell, APART | u64::from(lists));
+        blocks.free(self.words, list.unit, list.size);
+    }
+
+    /// What is kept of the row, as long as it is in one list.
+    fn entries(&self, list: List) -> impl Iterator<Item = Entry> {
+        let all = list.block(self.words).chunks_exact(Whole::ENTRY);
+        all.take(list.count).filter_map(|entry| {
+            let bytes = Whole.bytes(entry);
+            (bytes != 0).then(|| Whole.read(entry, bytes))
+        })
     }
 
     /// Adds to a list. How many entries it now has, unless it has what is new already.
-    fn add_to(
+    #[inline]
+    fn add_to<P: Part>(
         &self,
-        (cell, of): (usize, Of),
-        nodes: &mut Nodes,
+        part: P,
+        cell: usize,
+        blocks: &mut Blocks,
         new: &Entry,
         asks: &mut impl Asks,
     ) -> usize {
         let access = &new.access;
         let list = List::of(self.words.get(cell));
-        // What is not there yet, where there is room, and an entry that could as well have it.
-        let (mut left, mut room, mut same) = (new.bytes, None, None);
-        let (mut count, mut shortened) = (0, false);
+        let block = list.map_or(Default::default(), |list| list.block(self.words));
+        let entry = |index: usize| &block[P::ENTRY * index..P::ENTRY * (index + 1)];
+        let mut count = list.map_or(0, |list| list.count.min(block.len() / P::ENTRY));
+        let before_now = count;
+        let now = when(access);
+        // What is not there yet, and an entry that could as well have it.
+        let (mut left, mut same) = (new.bytes, None);
+        let mut shortened = false;
         let mut alike = Alike::default();
         let mut before = None;
-        let (mut last, mut node) = (0, list.node);
-        for place in (0..list.nodes).rev() {
-            for at in of.entries(node, place) {
-                let Some(mut known) = self.read(at, of) else {
-                    room = room.or(Some(at));
-                    continue;
-                };
-                let common = known.bytes & new.bytes;
-                let is_own = known.access.thread == access.thread;
-                let is_now = is_own && known.access.segment == access.segment;
-                if common == 0 && !is_now {
-                    count += 1;
-                    last = at;
-                    continue;
-                }
-                let (mut goes, mut stood_for) = (0, 0);
-                let age = lives_between(access.life, known.access.life);
-                if is_now && age == 0 {
-                    if known.access.kind == access.kind && known.access.site == access.site {
-                        same = Some((at, known.bytes));
-                    }
-                    if known.access.kind_stands_for(access) {
-                        left &= !common;
-                        // All of it is there, and was compared with the others before.
-                        if left == 0 {
-                            self.count_shortened(shortened);
-                            return 0;
-                        }
-                    } else if access.kind_stands_for(&known.access) {
-                        goes = common;
-                    }
-                } else {
-                    let standing = age == 0 && access.kind_stands_for(&known.access);
-                    if !is_own {
-                        let byte = common.trailing_zeros();
-                        asks.compare(&new.at(self.first, byte), &known.at(self.first, byte));
-                        if standing
-                            && list.nodes >= OTHERS_FROM
-                            && asks.stands_for(access, &known.access)
-                        {
-                            stood_for = common;
-                            self.words.add(Counter::Replaced, 1);
-                        }
-                    } else if standing && asks.stands_for(access, &known.access) {
-                        stood_for = common;
-                    } else if age == 0 && known.access.kind == access.kind {
-                        alike.add(known.access.segment, at);
-                    }
-                    if age >= LIVES {
-                        goes = common;
-                    } else if age == LIVES - 1 {
-                        let before = before.get_or_insert_with(Before::default);
-                        goes = before.seen(&known.access, common);
-                    }
-                    shortened |= goes != 0;
-                    goes |= stood_for;
-                }
-                if goes != 0 {
-                    known.bytes &= !goes;
-                    self.write_bytes(at, of, known.bytes);
-                }
-                if known.bytes == 0 {
-                    room = room.or(Some(at));
-                } else {
-                    count += 1;
-                    last = at;
-                }
+        let mut index = 0;
+        while index < count {
+            let at = entry(index);
+            let bytes = part.bytes(at);
+            let common = bytes & new.bytes;
+            let is_now = when_of(at) == now;
+            if common == 0 && !is_now && bytes != 0 {
+                index += 1;
+                continue;
             }
-            node = next(self.words, node);
+            let mut known = part.read(at, bytes);
+            let is_own = known.access.thread == access.thread;
+            let (mut goes, mut stood_for) = (0, 0);
+            let age = lives_between(access.life, known.access.life);
+            if bytes == 0 {
+                // Nothing is kept here.
+            } else if is_now && age == 0 {
+                if known.access.kind == access.kind && known.access.site == access.site {
+                    same = Some(index);
+                }
+                if known.access.kind_stands_for(access) {
+                    left &= !common;
+                    // All of it is there, and was compared with the others before.
+                    if left == 0 {
+                        self.keep_count(cell, list, before_now, count);
+                        self.count_shortened(shortened);
+                        return 0;
+                    }
+                } else if access.kind_stands_for(&known.access) {
+                    goes = common;
+                }
+            } else if common != 0 {
+                let standing = age == 0 && access.kind_stands_for(&known.access);
+                if !is_own {
+                    let byte = common.trailing_zeros();
+                    asks.compare(&new.at(self.first, byte), &known.at(self.first, byte));
+                    if standing
+                        && before_now > OTHERS_FROM
+                        && asks.stands_for(access, &known.access)
+                    {
+                        stood_for = common;
+                        self.words.add(Counter::Replaced, 1);
+                    }
+                } else if standing && asks.stands_for(access, &known.access) {
+                    stood_for = common;
+                } else if age == 0 && known.access.kind == access.kind {
+                    alike.add(known.access.segment, index);
+                }
+                if age >= LIVES {
+                    goes = common;
+                } else if age == LIVES - 1 {
+                    let before = before.get_or_insert_with(Before::default);
+                    goes = before.seen(&known.access, common);
+                }
+                shortened |= goes != 0;
+                goes |= stood_for;
+            }
+            if goes & known.bytes != 0 {
+                known.bytes &= !goes;
+                part.set_bytes(at, known.bytes);
+            }
+            if known.bytes == 0 {
+                // The last one takes its place.
+                count -= 1;
+                if index < count {
+                    copy(part, entry(count), at);
+                }
+            } else {
+                index += 1;
+            }
         }
         if left != 0 && alike.count + 1 > KEPT_ALIKE {
-            shortened |= self.shorten(of, &alike, access.segment, &mut left);
+            shortened |= shorten(part, entry, &alike, access.segment, &mut left);
         }
         if left != 0 {
-            if let Some((at, bytes)) = same {
-                self.write_bytes(at, of, bytes | left);
+            if let Some(same) = same {
+                let at = entry(same);
+                part.set_bytes(at, part.bytes(at) | left);
             } else {
-                let full = count >= MOST;
-                shortened |= full;
-                let at = if full { Some(last) } else { room };
-                match at.or_else(|| self.push(cell, list, nodes)) {
-                    Some(at) => self.write(
-                        at,
-                        of,
-                        &Entry {
-                            bytes: left,
-                            ..*new
-                        },
-                    ),
-                    None => self.words.add(Counter::NoRoom, 1),
-                }
-                count += usize::from(!full);
+                let new = Entry {
+                    bytes: left,
+                    ..*new
+                };
+                shortened |= count >= MOST;
+                count = self.append(part, cell, (list, count), blocks, &new);
+                self.count_shortened(shortened);
+                return count;
             }
         }
+        self.keep_count(cell, list, before_now, count);
         self.count_shortened(shortened);
+        count
+    }
+
+    /// Says how many entries a list still has.
+    #[inline(always)]
+    fn keep_count(&self, cell: usize, list: Option<List>, before: usize, count: usize) {
+        if let Some(list) = list
+            && count != before
+        {
+            self.words.set(cell, List { count, ..list }.word());
+        }
+    }
+
+    /// Adds an entry behind the first `count` of a list. How many there are then.
+    fn append<P: Part>(
+        &self,
+        part: P,
+        cell: usize,
+        (list, count): (Option<List>, usize),
+        blocks: &mut Blocks,
+        new: &Entry,
+    ) -> usize {
+        let kept = list.map(|list| List { count, ..list });
+        // Where there are too many, the first one makes room.
+        let index = if count >= MOST { 0 } else { count };
+        let has_room = |list: &List| P::ENTRY * (index + 1) <= list.block(self.words).len();
+        let list = match kept.filter(has_room) {
+            Some(list) => list,
+            None => match larger(part, self.words, kept, blocks) {
+                Some(list) => list,
+                None => {
+                    self.words.add(Counter::NoRoom, 1);
+                    if let Some(list) = kept {
+                        self.words.set(cell, list.word());
+                    }
+                    return count;
+                }
+            },
+        };
+        let at = P::ENTRY * index;
+        if let Some(entry) = list.block(self.words).get(at..at + P::ENTRY) {
+            part.write(entry, new);
+        }
+        let count = count.max(index + 1);
+        self.words.set(cell, List { count, ..list }.word());
+        if let Some(old) = kept.filter(|old| old.unit != list.unit) {
+            blocks.free(self.words, old.unit, old.size);
+        }
         count
     }
 
@@ -264,45 +315,45 @@ impl<'w, 'a> Row<'w, 'a> {
     #[cold]
     fn has_parts(&self, more_than: usize) -> bool {
         let list = List::of(self.words.get(self.cell));
-        let (mut node, mut parts) = (list.node, 0);
-        for place in (0..list.nodes).rev() {
-            let entries = Of::Row.entries(node, place);
-            let known = entries.filter_map(|at| self.read(at, Of::Row));
-            parts += known.filter(Entry::is_part).count();
-            node = next(self.words, node);
-        }
-        parts > more_than
+        let known = list.into_iter().flat_map(|list| self.entries(list));
+        known.filter(Entry::is_part).count() > more_than
     }
+}
 
-    /// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
-    /// is new as much. Whether any were left out.
-    fn shorten(&self, of: Of, alike: &Alike, segment: u32, new: &mut u128) -> bool {
-        let mut all = [(segment, None, *new); MOST_ALIKE + 1];
-        for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
-            *place = (segment, Some(at), self.bytes(at, of));
-        }
-        let all = &mut all[..=alike.count];
-        all.sort_unstable_by_key(|(segment, ..)| *segment);
-        // Bytes that so many later ones have, and that earlier ones have.
-        let (mut once, mut twice, mut earlier) = (0, 0, 0);
-        let mut last = [0; MOST_ALIKE + 1];
-        for (last, (.., bytes)) in last.iter_mut().zip(&*all).rev() {
-            *last = bytes & !twice;
-            (once, twice) = (once | bytes, twice | once & bytes);
-        }
-        let mut any = false;
-        for (last, (_, at, bytes)) in last.iter().zip(&*all) {
-            let kept = last | bytes & !earlier;
-            earlier |= bytes;
-            any |= kept != *bytes;
-            match at {
-                None => *new = kept,
-                Some(at) if kept != *bytes => self.write_bytes(*at, of, kept),
-                Some(_) => {}
-            }
-        }
-        any
+/// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
+/// is new as much. Whether any were left out.
+fn shorten<'b, P: Part>(
+    part: P,
+    entry: impl Fn(usize) -> &'b [AtomicU64],
+    alike: &Alike,
+    segment: u32,
+    new: &mut u128,
+) -> bool {
+    let mut all = [(segment, None, *new); MOST_ALIKE + 1];
+    for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
+        *place = (segment, Some(at), part.bytes(entry(at)));
     }
+    let all = &mut all[..=alike.count];
+    all.sort_unstable_by_key(|(segment, ..)| *segment);
+    // Bytes that so many later ones have, and that earlier ones have.
+    let (mut once, mut twice, mut earlier) = (0, 0, 0);
+    let mut last = [0; MOST_ALIKE + 1];
+    for (last, (.., bytes)) in last.iter_mut().zip(&*all).rev() {
+        *last = bytes & !twice;
+        (once, twice) = (once | bytes, twice | once & bytes);
+    }
+    let mut any = false;
+    for (last, (_, at, bytes)) in last.iter().zip(&*all) {
+        let kept = last | bytes & !earlier;
+        earlier |= bytes;
+        any |= kept != *bytes;
+        match at {
+            None => *new = kept,
+            Some(at) if kept != *bytes => part.set_bytes(entry(*at), kept),
+            Some(_) => {}
+        }
+    }
+    any
 }
 
 /// Entries that are alike: their segments, and where they are.
@@ -316,14 +367,14 @@ impl Alike {
     /// Where there are too many, the others stay.
     fn add(&mut self, segment: u32, at: usize) {
         if let Some(place) = self.all.get_mut(self.count) {
-            *place = (segment, (at / GRANULE_ENTRY) as u32);
+            *place = (segment, at as u32);
             self.count += 1;
         }
     }
 
     fn known(&self) -> impl Iterator<Item = (u32, usize)> {
         let known = self.all[..self.count].iter();
-        known.map(|(segment, entry)| (*segment, GRANULE_ENTRY * *entry as usize))
+        known.map(|(segment, entry)| (*segment, *entry as usize))
     }
 }
 

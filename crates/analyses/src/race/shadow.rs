@@ -2,7 +2,7 @@
 //! side, in a table by address; with a lock for each share of the pages.
 
 use super::access::{ROW, Run};
-use super::row::{Asks, Nodes, Row};
+use super::row::{Asks, Blocks, Coming, Row};
 use super::words::{Counter, Words};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -27,7 +27,7 @@ pub struct Shadow {
 /// A share of the pages, locked.
 #[derive(Debug, Default)]
 pub struct Shard {
-    nodes: Nodes,
+    blocks: Blocks,
     last: (u64, usize),
 }
 
@@ -73,13 +73,13 @@ impl Shadow {
     fn page_of(&self, words: &Words<'_>, shard: &mut Shard, granule: u64) -> Option<usize> {
         let key = granule / PAGE + 1;
         if shard.last.0 != key {
-            shard.last = (key, self.page(words, key)?);
+            shard.last = (key, self.page(words, &mut shard.blocks, key)?);
         }
         Some(shard.last.1)
     }
 
     /// The page with this key: its number, and one.
-    fn page(&self, words: &Words<'_>, key: u64) -> Option<usize> {
+    fn page(&self, words: &Words<'_>, blocks: &mut Blocks, key: u64) -> Option<usize> {
         let group = match self.find(words, key / GROUP + 1) {
             Ok(group) => group,
             Err(_) => self.add_group(words, key / GROUP + 1)?,
@@ -88,7 +88,7 @@ impl Shadow {
         let at = group + (key % GROUP) as usize;
         match words.get(at) as usize {
             0 => {
-                let page = words.take(ROWS)?;
+                let page = blocks.take_words(words, ROWS)?;
                 words.set(at, page as u64);
                 Some(page)
             }
@@ -151,9 +151,14 @@ impl Shadow {
         run: &Run,
         asks: &mut impl Asks,
     ) {
+        // What is kept of the row behind the next one is on its way meanwhile.
+        let last = ((run.access.granule % ROW + u64::from(run.granules)) / ROW) as usize;
         for (index, run) in run.pieces(ROW).enumerate() {
+            if index + 2 <= last {
+                Coming::list(words, at + index + 2);
+            }
             let row = Row::new(words, at + index, run.access.granule);
-            row.add(&mut shard.nodes, &run, asks);
+            row.add(&mut shard.blocks, &run, asks);
         }
     }
 }

@@ -132,18 +132,35 @@ impl<'a> Words<'a> {
 
     /// Takes zeroed words. `None`: the bound is reached.
     pub fn take(&self, count: usize) -> Option<usize> {
+        self.take_from(count, 1)
+    }
+
+    /// The same for so many (a power of two) whose place is a multiple of their number.
+    pub fn take_aligned(&self, count: usize) -> Option<usize> {
+        self.take_from(count, count as u64)
+    }
+
+    fn take_from(&self, count: usize, multiple: u64) -> Option<usize> {
         let next = self.word(Counter::Next as usize);
-        let mut at = next.load(Ordering::Relaxed);
+        let mut known = next.load(Ordering::Relaxed);
         loop {
-            let end = at + count as u64;
+            let at = known.checked_next_multiple_of(multiple)?;
+            let end = at.checked_add(count as u64)?;
             if end > self.all.len() as u64 || !self.reserve(end as usize) {
                 return None;
             }
-            match next.compare_exchange_weak(at, end, Ordering::AcqRel, Ordering::Relaxed) {
+            match next.compare_exchange_weak(known, end, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Some(at as usize),
-                Err(now) => at = now,
+                Err(now) => known = now,
             }
         }
+    }
+
+    /// So many words from one on; none, where they are not all there.
+    #[inline(always)]
+    pub fn piece(&self, at: usize, count: usize) -> &[AtomicU64] {
+        let end = at.saturating_add(count);
+        self.all.get(at..end).unwrap_or_default()
     }
 
     /// What a counter says.

@@ -7,7 +7,7 @@
 use super::super::access::ROW;
 use super::super::words::Words;
 use super::APART;
-use super::list::{List, NODES, entries_at, next};
+use super::list::List;
 use std::sync::atomic::AtomicU64;
 
 /// Words of a cache's line.
@@ -21,8 +21,6 @@ pub(in super::super) enum Coming {
     Nothing,
     /// What the word of its row, or granule, leads to.
     Word { at: usize, granule: u64 },
-    /// What comes behind the node that is the one at this place in its list.
-    Node { node: u32, place: usize },
 }
 
 impl Coming {
@@ -43,25 +41,30 @@ impl Coming {
                     let at = word as u32 as usize + (granule % ROW) as usize;
                     Coming::to(words, at, granule)
                 } else {
-                    let list = List::of(word);
-                    node(words, list.node, list.nodes)
+                    bring_list(words, word);
+                    Coming::Nothing
                 }
             }
-            Coming::Node { node: last, place } => node(words, next(words, last), place),
         };
+    }
+
+    /// Brings what is kept of a row, whose word is there.
+    #[inline(always)]
+    pub(in super::super) fn list(words: &Words<'_>, at: usize) {
+        let word = words.get(at);
+        if word & APART == 0 {
+            bring_list(words, word);
+        }
     }
 }
 
-/// Brings the first of so many nodes.
-fn node(words: &Words<'_>, node: u32, nodes: usize) -> Coming {
-    let Some(place) = nodes.checked_sub(1) else {
-        return Coming::Nothing;
-    };
-    let from = entries_at(node);
-    for at in (from..from + entries_at(NODES[place] as u32)).step_by(LINE) {
-        bring(words.word(at));
+#[inline(always)]
+fn bring_list(words: &Words<'_>, word: u64) {
+    if let Some(list) = List::of(word) {
+        for line in list.block(words).chunks(LINE) {
+            bring(&line[0]);
+        }
     }
-    Coming::Node { node, place }
 }
 
 #[inline(always)]

@@ -1,75 +1,43 @@
 //! How the entries of a row's lists are laid out in words.
 //!
-//! A list is of nodes, each as large as all before it, so that long ones are found with few steps and short ones
-//! take little.
+//! A list is one block of memory, so that all of it can be fetched at once; a larger one takes its place when it is
+//! full.
 
 use super::super::access::{Access, ROW, Run};
 use super::super::words::Words;
-use super::Row;
+use super::blocks::{Blocks, UNIT, units, words_at};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of an entry of a row's list: segment, thread and kind; life, site and, in a granule's, a mask; and in a
-/// row's the bytes, two words. No bytes, or no mask: nothing is kept here. The last bits of the first two say in a
-/// node's first entry where the next node is.
-const ENTRY: usize = 4;
-/// Words of an entry of a granule's list.
-pub(super) const GRANULE_ENTRY: usize = 2;
-/// How many bits of where the next node is are in each of the two.
-const LINK: [u32; 2] = [17, 12];
-/// What the nodes of a list have room for, by their place in it, the last one first: so many entries of a row, or
-/// twice as many of a granule.
-pub(super) const NODES: [usize; 7] = [1, 1, 2, 4, 8, 16, 16];
-/// Words that are taken from memory at once.
-const CHUNK: usize = 1 << 10;
+/// Where an entry's second word has a granule's mask.
+const MASK: u32 = 12;
 
-/// Memory of nodes that nobody uses: where they are, in entries of a row.
-#[derive(Debug, Default)]
-pub(in super::super) struct Nodes {
-    pub(super) free: [Vec<u32>; NODES.len()],
-    /// The rest of what was taken last: where it begins, and how many entries.
-    rest: (u32, usize),
-}
-
-impl Nodes {
-    /// An empty node that is the one at this place in its list.
-    pub(super) fn take(&mut self, words: &Words<'_>, place: usize) -> Option<u32> {
-        if let Some(node) = self.free[place].pop() {
-            return Some(node);
-        }
-        let entries = NODES[place];
-        if self.rest.1 < entries {
-            // Aligned to a cache's line.
-            let first = words.take(CHUNK + 7)?.next_multiple_of(8) / ENTRY;
-            let (rest, count) = (u32::try_from(first).ok()?, CHUNK / ENTRY);
-            let (left, single) = (self.rest, &mut self.free[0]);
-            single.extend(left.0..left.0 + left.1 as u32);
-            self.rest = (rest, count);
-        }
-        let node = self.rest.0;
-        if u64::from(node) >> (LINK[0] + LINK[1]) != 0 {
-            return None;
-        }
-        self.rest = (node + entries as u32, self.rest.1 - entries);
-        Some(node)
-    }
-}
-
-/// A list in a row's or granule's word: where its first node is, and how many nodes there are.
+/// A list in a row's or granule's word: its block, the block's size, and how many entries there are, the first of
+/// which may be of no bytes. Size and number are one more than 0 is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
-    pub(super) node: u32,
-    pub(super) nodes: usize,
+    pub(super) unit: u32,
+    pub(super) size: usize,
+    pub(super) count: usize,
 }
 
 impl List {
-    pub(super) fn of(word: u64) -> List {
-        List {
-            node: word as u32,
-            nodes: ((word >> 32) as usize).min(NODES.len()),
-        }
+    /// `None`: it is empty, and has no block.
+    pub(super) fn of(word: u64) -> Option<List> {
+        (word != 0).then_some(List {
+            unit: word as u32,
+            size: (word >> 32) as usize & 0xff,
+            count: (word >> 40) as usize & 0xff,
+        })
     }
 
     pub(super) fn word(self) -> u64 {
-        (self.nodes as u64) << 32 | u64::from(self.node)
+        (self.count as u64) << 40 | (self.size as u64) << 32 | u64::from(self.unit)
+    }
+
+    /// Its words, with those of entries that it has room for.
+    #[inline(always)]
+    pub(super) fn block<'w>(self, words: &'w Words<'_>) -> &'w [AtomicU64] {
+        words.piece(words_at(self.unit), UNIT * units(self.size.min(16)))
     }
 }
 
@@ -102,6 +70,7 @@ impl Entry {
     }
 
     /// The access to the granule with this byte of the row.
+    #[inline]
     pub(super) fn at(&self, first: u64, byte: u32) -> Access {
         let granule = byte / 8;
         Access {
@@ -110,123 +79,148 @@ impl Entry {
             ..self.access
         }
     }
+
+    /// Segment, thread and kind.
+    fn first_word(&self) -> u64 {
+        let access = &self.access;
+        u64::from(access.segment) << 32
+            | u64::from(access.thread & 0xfff) << 20
+            | u64::from(access.kind & 7) << 17
+    }
+
+    /// Life and site.
+    fn second_word(&self) -> u64 {
+        u64::from(self.access.life) << 40 | u64::from(self.access.site & 0xf_ffff) << 20
+    }
 }
 
-/// What a list is of: the whole row, or this granule of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
-    Row,
-    Granule(u64),
+/// Whose segment an entry is of: what its first word begins with.
+#[inline(always)]
+pub(super) fn when(access: &Access) -> u64 {
+    u64::from(access.segment) << 12 | u64::from(access.thread & 0xfff)
 }
 
-impl Of {
+/// The same of an entry in its words.
+#[inline(always)]
+pub(super) fn when_of(entry: &[AtomicU64]) -> u64 {
+    get(entry, 0) >> 20
+}
+
+#[inline(always)]
+fn get(entry: &[AtomicU64], word: usize) -> u64 {
+    entry[word].load(Ordering::Acquire)
+}
+
+#[inline(always)]
+fn set(entry: &[AtomicU64], word: usize, value: u64) {
+    entry[word].store(value, Ordering::Release);
+}
+
+/// What a list is of, and so how its entries are laid out: the whole row, or a granule of it.
+pub(super) trait Part: Copy {
     /// Words of an entry.
-    pub(super) fn entry(self) -> usize {
-        match self {
-            Of::Row => ENTRY,
-            Of::Granule(_) => GRANULE_ENTRY,
-        }
-    }
+    const ENTRY: usize;
 
-    /// Where the entries of a node are, which is the one at this place in its list.
-    pub(super) fn entries(self, node: u32, place: usize) -> impl Iterator<Item = usize> {
-        let from = entries_at(node);
-        (from..from + ENTRY * NODES[place]).step_by(self.entry())
-    }
-}
+    /// The bytes of the row that an entry is of; 0: it is empty.
+    fn bytes(self, entry: &[AtomicU64]) -> u128;
 
-impl Row<'_, '_> {
-    /// Puts an empty node at the begin of a list: its first entry.
-    pub(super) fn push(&self, cell: usize, list: List, nodes: &mut Nodes) -> Option<usize> {
-        if list.nodes >= NODES.len() {
-            return None;
-        }
-        let node = nodes.take(self.words, list.nodes)?;
-        let at = entries_at(node);
-        // A node that was another list's before says still where that goes on.
-        let (low, high) = (list.node & ((1 << LINK[0]) - 1), list.node >> LINK[0]);
-        self.words.set(at, u64::from(low));
-        self.words.set(at + 1, u64::from(high));
-        let nodes = list.nodes + 1;
-        self.words.set(cell, List { node, nodes }.word());
-        Some(at)
-    }
+    /// Sets them.
+    fn set_bytes(self, entry: &[AtomicU64], bytes: u128);
 
-    pub(super) fn bytes(&self, at: usize, of: Of) -> u128 {
-        match of {
-            Of::Row => {
-                u128::from(self.words.get(at + 2)) | u128::from(self.words.get(at + 3)) << 64
-            }
-            Of::Granule(granule) => {
-                u128::from((self.words.get(at + 1) >> LINK[1]) as u8) << (8 * granule)
-            }
-        }
-    }
-
-    pub(super) fn read(&self, at: usize, of: Of) -> Option<Entry> {
-        let bytes = self.bytes(at, of);
-        if bytes == 0 {
-            return None;
-        }
-        let (first, second) = (self.words.get(at), self.words.get(at + 1));
+    /// An entry that is not empty.
+    #[inline(always)]
+    fn read(self, entry: &[AtomicU64], bytes: u128) -> Entry {
+        let (first, second) = (get(entry, 0), get(entry, 1));
         let access = Access {
-            granule: self.first,
+            granule: 0,
             mask: 0,
             life: (second >> 40) as u32,
-            kind: (first >> LINK[0]) as u8 & 7,
+            kind: (first >> 17) as u8 & 7,
             thread: (first >> 20) as u16 & 0xfff,
             segment: (first >> 32) as u32,
             site: (second >> 20) as u32 & 0xf_ffff,
         };
-        Some(Entry { access, bytes })
+        Entry { access, bytes }
     }
 
-    /// Writes an entry; where the next node is stays.
-    pub(super) fn write(&self, at: usize, of: Of, entry: &Entry) {
-        let access = &entry.access;
-        let first = u64::from(access.segment) << 32
-            | u64::from(access.thread & 0xfff) << 20
-            | u64::from(access.kind & 7) << LINK[0];
-        let second = u64::from(access.life) << 40 | u64::from(access.site & 0xf_ffff) << 20;
+    /// Writes one.
+    #[inline]
+    fn write(self, entry: &[AtomicU64], new: &Entry) {
         // Whoever reads it after a kill in between finds nothing there.
-        self.write_bytes(at, of, 0);
-        for (word, value) in [(0, first), (1, second)] {
-            let linked = self.words.get(at + word) & link(word);
-            self.words.set(at + word, value | linked);
-        }
-        self.write_bytes(at, of, entry.bytes);
-    }
-
-    pub(super) fn write_bytes(&self, at: usize, of: Of, bytes: u128) {
-        match of {
-            Of::Row => {
-                self.words.set(at + 2, bytes as u64);
-                self.words.set(at + 3, (bytes >> 64) as u64);
-            }
-            Of::Granule(granule) => {
-                let mask = (bytes >> (8 * granule)) as u8;
-                let others = self.words.get(at + 1) & !(0xff << LINK[1]);
-                self.words.set(at + 1, others | u64::from(mask) << LINK[1]);
-            }
-        }
+        self.set_bytes(entry, 0);
+        set(entry, 0, new.first_word());
+        set(entry, 1, new.second_word());
+        self.set_bytes(entry, new.bytes);
     }
 }
 
-/// Where the entries of a node begin.
-pub(super) fn entries_at(node: u32) -> usize {
-    ENTRY * node as usize
+/// Segment, thread and kind; life and site; and the bytes, two words.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole;
+
+impl Part for Whole {
+    const ENTRY: usize = 4;
+
+    #[inline(always)]
+    fn bytes(self, entry: &[AtomicU64]) -> u128 {
+        u128::from(get(entry, 2)) | u128::from(get(entry, 3)) << 64
+    }
+
+    #[inline(always)]
+    fn set_bytes(self, entry: &[AtomicU64], bytes: u128) {
+        set(entry, 2, bytes as u64);
+        set(entry, 3, (bytes >> 64) as u64);
+    }
 }
 
-/// The node behind this one in its list.
-pub(super) fn next(words: &Words<'_>, node: u32) -> u32 {
-    let part = |word: usize| {
-        let word = words.get(entries_at(node) + word) & link(word);
-        word as u32
+/// The granule of this number: segment, thread and kind; life, site and the mask.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granule(pub(super) u64);
+
+impl Part for Granule {
+    const ENTRY: usize = 2;
+
+    #[inline(always)]
+    fn bytes(self, entry: &[AtomicU64]) -> u128 {
+        u128::from((get(entry, 1) >> MASK) as u8) << (8 * self.0)
+    }
+
+    #[inline(always)]
+    fn set_bytes(self, entry: &[AtomicU64], bytes: u128) {
+        let mask = (bytes >> (8 * self.0)) as u8;
+        let others = get(entry, 1) & !(0xff << MASK);
+        set(entry, 1, others | u64::from(mask) << MASK);
+    }
+}
+
+/// Copies an entry: the one that it overwrites is not needed any more.
+#[inline]
+pub(super) fn copy<P: Part>(part: P, from: &[AtomicU64], to: &[AtomicU64]) {
+    let bytes = part.bytes(from);
+    let entry = part.read(from, bytes);
+    part.write(to, &entry);
+}
+
+/// A block for a list with room for one entry more, into which its entries are copied. `None`: there is no room.
+/// The old block is still the list's.
+pub(super) fn larger<P: Part>(
+    part: P,
+    words: &Words<'_>,
+    list: Option<List>,
+    blocks: &mut Blocks,
+) -> Option<List> {
+    let size = list.map_or(0, |list| list.size + 1);
+    let grown = List {
+        unit: blocks.take(words, size)?,
+        size,
+        count: list.map_or(0, |list| list.count),
     };
-    part(0) | part(1) << LINK[0]
-}
-
-/// The bits of an entry's first words that say where the next node is.
-fn link(word: usize) -> u64 {
-    (1 << LINK[word]) - 1
+    if let Some(list) = list {
+        let (from, to) = (list.block(words), grown.block(words));
+        let entries = from.chunks_exact(P::ENTRY).zip(to.chunks_exact(P::ENTRY));
+        for (from, to) in entries.take(list.count) {
+            copy(part, from, to);
+        }
+    }
+    Some(grown)
 }

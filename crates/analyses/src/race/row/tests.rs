@@ -23,15 +23,15 @@ fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run
 fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
     let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut nodes = Nodes::default();
+    let mut blocks = Blocks::default();
     let row = Row::new(&words, HEAD, 32);
     for run in runs {
-        row.add(&mut nodes, run, &mut |_: &Access, _: &Access| {});
+        row.add(&mut blocks, run, &mut |_: &Access, _: &Access| {});
     }
     let mut shown = Vec::new();
     for granule in 32..48 {
         row.add(
-            &mut nodes,
+            &mut blocks,
             &run(granule, 1, 9, 1, 0),
             &mut |_: &Access, other: &Access| {
                 shown.push((other.granule, other.segment));
@@ -117,23 +117,23 @@ impl Asks for AllBefore {
 fn an_access_makes_room_for_later_ones_that_stand_for_it() {
     let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut nodes = Nodes::default();
+    let mut blocks = Blocks::default();
     let row = Row::new(&words, HEAD, 32);
     let read = |mut run: Run| {
         run.access.kind = 0;
         run
     };
     for segment in 1..100 {
-        row.add(&mut nodes, &run(32, 16, 1, segment, 0), &mut AllBefore);
+        row.add(&mut blocks, &run(32, 16, 1, segment, 0), &mut AllBefore);
     }
     // A read races with less than a write does.
-    row.add(&mut nodes, &read(run(32, 1, 1, 100, 0)), &mut AllBefore);
+    row.add(&mut blocks, &read(run(32, 1, 1, 100, 0)), &mut AllBefore);
     // Of another life, or to other bytes: nothing stands for those.
-    row.add(&mut nodes, &run(33, 1, 1, 101, 1), &mut AllBefore);
-    row.add(&mut nodes, &run(34, 1, 1, 102, 0), &mut AllBefore);
+    row.add(&mut blocks, &run(33, 1, 1, 101, 1), &mut AllBefore);
+    row.add(&mut blocks, &run(34, 1, 1, 102, 0), &mut AllBefore);
     let mut kept = Vec::new();
     let all = run(32, 4, 9, 1, 0);
-    row.add(&mut nodes, &all, &mut |_: &Access, other: &Access| {
+    row.add(&mut blocks, &all, &mut |_: &Access, other: &Access| {
         kept.push(other.segment);
     });
     kept.sort_unstable();
