@@ -105,6 +105,12 @@ impl Access {
             && self.kind & other.kind & kind::ATOMIC == 0
     }
 
+    /// Whether it is of the same kind, life and place in the code.
+    #[inline(always)]
+    pub(super) fn is_alike(&self, other: &Access) -> bool {
+        self.kind == other.kind && self.site == other.site && self.life == other.life
+    }
+
     /// Whether everything that races with the other races with this one, both being of one segment and to the
     /// same bytes in the same life.
     #[inline(always)]

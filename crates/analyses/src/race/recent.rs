@@ -11,7 +11,7 @@
 use super::access::{Access, ROW, Run, kind};
 
 /// Lines of the table at first, and at most. Powers of two.
-const LINES: [usize; 2] = [1 << 7, 1 << 15];
+const LINES: [usize; 2] = [1 << 7, 1 << 16];
 /// Lines of which something is kept that did not come out, at most.
 const MOST_NEWS: usize = 1 << 10;
 /// Accesses of a segment that come out at once.

@@ -10,18 +10,20 @@
 //! time makes room, too.
 //!
 //! Programs access neighbours from the same place in the code, though not always the same bytes of each: so one
-//! *entry* is of all bytes of a row that one place accessed in one segment, a bit each. Where too many places or
-//! segments access pieces of a row, each granule gets a list of its own.
+//! *entry* is of all bytes of a row that one place accessed in one segment. As long as these can be said in few bits,
+//! entries are narrow. Where too many places or segments access pieces of a row, each granule gets a list of its own.
 
 mod blocks;
+mod bytes;
 mod coming;
 mod list;
 
 use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
 pub(super) use blocks::Blocks;
+use bytes::{Compared, Joined};
 pub(super) use coming::Coming;
-use list::{Entry, Granule, List, Part, Whole, copy, larger, when, when_of};
+use list::{Form, Known, List, Narrow, Wide, larger, when, when_of, widened};
 use std::sync::atomic::AtomicU64;
 
 /// What is kept in a list at most.
@@ -90,15 +92,43 @@ impl<'w, 'a> Row<'w, 'a> {
             for single in run.pieces(1) {
                 let granule = single.access.granule % ROW;
                 let cell = lists + granule as usize;
-                self.add_to(Granule(granule), cell, blocks, &Entry::of(&single), asks);
+                // What is of one granule is narrow.
+                self.add_to::<Narrow>(cell, blocks, &Known::of(&single), asks);
             }
             return;
         }
-        if self.add_to(Whole, self.cell, blocks, &Entry::of(run), asks) > MOST_PARTS
-            && self.has_parts(MOST_PARTS)
-        {
+        let new = Known::of(run);
+        let count = match List::of(word).is_some_and(|list| list.wide) {
+            true => self.add_to::<Wide>(self.cell, blocks, &new, asks),
+            false => self.add_narrow(blocks, &new, asks),
+        };
+        if count.is_some_and(|count| count > MOST_PARTS) && self.has_parts(MOST_PARTS) {
             self.take_apart(blocks);
         }
+    }
+
+    /// Adds to a list of narrow entries, which are wide from now on if they have to be.
+    #[inline]
+    fn add_narrow(&self, blocks: &mut Blocks, new: &Known, asks: &mut impl Asks) -> Option<usize> {
+        let count = self.add_to::<Narrow>(self.cell, blocks, new, asks);
+        count.or_else(|| {
+            self.widen(blocks);
+            self.add_to::<Wide>(self.cell, blocks, new, asks)
+        })
+    }
+
+    /// Has a list's entries be wide. Without room for that, nothing is kept any more.
+    #[cold]
+    fn widen(&self, blocks: &mut Blocks) {
+        let Some(list) = List::of(self.words.get(self.cell)) else {
+            return;
+        };
+        let wide = widened(self.words, list, blocks);
+        if wide.is_none() {
+            self.words.add(Counter::NoRoom, 1);
+        }
+        self.words.set(self.cell, wide.map_or(0, List::word));
+        blocks.free(self.words, list.unit, list.size);
     }
 
     /// Gives each granule a list of its own. Without room for that, the row stays as it is.
@@ -111,20 +141,14 @@ impl<'w, 'a> Row<'w, 'a> {
         let Some(list) = List::of(self.words.get(self.cell)) else {
             return;
         };
-        for known in self.entries(list) {
+        for known in self.known(list) {
             for granule in 0..ROW {
                 let bytes = known.bytes & 0xff << (8 * granule);
                 if bytes != 0 {
                     let cell = (u64::from(lists) + granule) as usize;
                     // Nothing is alike in it that is not in this list: one is as good as another.
                     let asks = &mut |_: &Access, _: &Access| {};
-                    self.add_to(
-                        Granule(granule),
-                        cell,
-                        blocks,
-                        &Entry { bytes, ..known },
-                        asks,
-                    );
+                    self.add_to::<Narrow>(cell, blocks, &Known { bytes, ..known }, asks);
                 }
             }
         }
@@ -132,56 +156,59 @@ impl<'w, 'a> Row<'w, 'a> {
         blocks.free(self.words, list.unit, list.size);
     }
 
-    /// What is kept of the row, as long as it is in one list.
-    fn entries(&self, list: List) -> impl Iterator<Item = Entry> {
-        let all = list.block(self.words).chunks_exact(Whole::ENTRY);
-        all.take(list.count).filter_map(|entry| {
-            let bytes = Whole.bytes(entry);
-            (bytes != 0).then(|| Whole.read(entry, bytes))
-        })
+    /// What is kept in a list.
+    fn known(&self, list: List) -> impl Iterator<Item = Known> {
+        let block = list.block(self.words);
+        let (narrow, wide) = match list.wide {
+            true => (0, list.count),
+            false => (list.count, 0),
+        };
+        let narrow = Narrow::entries(block).take(narrow).map(Narrow::read);
+        let all = narrow.chain(Wide::entries(block).take(wide).map(Wide::read));
+        all.filter(|known| known.bytes != 0)
     }
 
-    /// Adds to a list. How many entries it now has, unless it has what is new already.
+    /// Adds to a list. How many entries it now has; 0 if it has what is new already. `None`: such entries cannot say
+    /// it.
     #[inline]
-    fn add_to<P: Part>(
+    fn add_to<F: Form>(
         &self,
-        part: P,
         cell: usize,
         blocks: &mut Blocks,
-        new: &Entry,
+        new: &Known,
         asks: &mut impl Asks,
-    ) -> usize {
+    ) -> Option<usize> {
         let access = &new.access;
         let list = List::of(self.words.get(cell));
-        let block = list.map_or(Default::default(), |list| list.block(self.words));
-        let entry = |index: usize| &block[P::ENTRY * index..P::ENTRY * (index + 1)];
-        let mut count = list.map_or(0, |list| list.count.min(block.len() / P::ENTRY));
+        let block = list.map_or(&[] as &[_], |list| list.block(self.words));
+        let mut count = list.map_or(0, |list| list.count.min(block.len() / F::WORDS));
         let before_now = count;
-        let now = when(access);
-        // What is not there yet, and an entry that could as well have it.
-        let (mut left, mut same) = (new.bytes, None);
-        let mut shortened = false;
+        let (now, compared) = (when(access), Compared::new(new.bytes));
+        // What is not there yet, and entries that could as well have it.
+        let (mut left, mut same) = (new.bytes, Alike::default());
+        let (mut shortened, mut says_all) = (false, true);
         let mut alike = Alike::default();
         let mut before = None;
         let mut index = 0;
         while index < count {
-            let at = entry(index);
-            let bytes = part.bytes(at);
-            let common = bytes & new.bytes;
-            let is_now = when_of(at) == now;
-            if common == 0 && !is_now && bytes != 0 {
+            let entry = F::entry(block, index);
+            let (meets, any) = F::meets(entry, &compared);
+            let is_now = when_of(entry) == now;
+            if !meets && any {
+                if is_now && F::access(entry).is_alike(access) {
+                    same.add(access.segment, index);
+                }
                 index += 1;
                 continue;
             }
-            let mut known = part.read(at, bytes);
+            let known = F::read(entry);
+            let common = known.bytes & new.bytes;
             let is_own = known.access.thread == access.thread;
-            let (mut goes, mut stood_for) = (0, 0);
+            let mut goes = 0;
             let age = lives_between(access.life, known.access.life);
-            if bytes == 0 {
-                // Nothing is kept here.
-            } else if is_now && age == 0 {
-                if known.access.kind == access.kind && known.access.site == access.site {
-                    same = Some(index);
+            if is_now && age == 0 {
+                if known.access.is_alike(access) {
+                    same.add(access.segment, index);
                 }
                 if known.access.kind_stands_for(access) {
                     left &= !common;
@@ -189,13 +216,14 @@ impl<'w, 'a> Row<'w, 'a> {
                     if left == 0 {
                         self.keep_count(cell, list, before_now, count);
                         self.count_shortened(shortened);
-                        return 0;
+                        return Some(0);
                     }
                 } else if access.kind_stands_for(&known.access) {
                     goes = common;
                 }
             } else if common != 0 {
                 let standing = age == 0 && access.kind_stands_for(&known.access);
+                let mut stood_for = 0;
                 if !is_own {
                     let byte = common.trailing_zeros();
                     asks.compare(&new.at(self.first, byte), &known.at(self.first, byte));
@@ -220,41 +248,42 @@ impl<'w, 'a> Row<'w, 'a> {
                 shortened |= goes != 0;
                 goes |= stood_for;
             }
-            if goes & known.bytes != 0 {
-                known.bytes &= !goes;
-                part.set_bytes(at, known.bytes);
-            }
-            if known.bytes == 0 {
-                // The last one takes its place.
+            if goes == known.bytes {
+                // So it is where it has none. The last one takes its place.
                 count -= 1;
                 if index < count {
-                    copy(part, entry(count), at);
+                    F::write(entry, &F::read(F::entry(block, count)));
                 }
-            } else {
-                index += 1;
+                continue;
             }
+            if goes != 0 {
+                says_all &= F::set_bytes(entry, known.bytes & !goes);
+            }
+            index += 1;
         }
         if left != 0 && alike.count + 1 > KEPT_ALIKE {
-            shortened |= shorten(part, entry, &alike, access.segment, &mut left);
+            shortened |= shorten::<F>(block, &alike, access.segment, &mut left);
         }
-        if left != 0 {
-            if let Some(same) = same {
-                let at = entry(same);
-                part.set_bytes(at, part.bytes(at) | left);
-            } else {
-                let new = Entry {
-                    bytes: left,
-                    ..*new
-                };
-                shortened |= count >= MOST;
-                count = self.append(part, cell, (list, count), blocks, &new);
-                self.count_shortened(shortened);
-                return count;
+        if left != 0 && same.count > 0 {
+            let joined = Joined::new(left);
+            let mut places = same.known().map(|(_, at)| F::entry(block, at));
+            if places.any(|entry| F::join(entry, &joined)) {
+                left = 0;
             }
         }
-        self.keep_count(cell, list, before_now, count);
-        self.count_shortened(shortened);
-        count
+        self.count_shortened(shortened | (left != 0 && count >= MOST));
+        // Many narrow ones would take as much as one that is wide.
+        says_all &= F::IS_WIDE || left == 0 || same.count < 2;
+        if left == 0 || !says_all {
+            self.keep_count(cell, list, before_now, count);
+            return says_all.then_some(count);
+        }
+        let new = Known {
+            bytes: left,
+            ..*new
+        };
+        let list = list.map(|list| List { count, ..list });
+        self.append::<F>(cell, list, blocks, &new)
     }
 
     /// Says how many entries a list still has.
@@ -267,42 +296,41 @@ impl<'w, 'a> Row<'w, 'a> {
         }
     }
 
-    /// Adds an entry behind the first `count` of a list. How many there are then.
-    fn append<P: Part>(
+    /// Adds an entry to a list, which its word may say to be longer than it is. How many it has then. `None`: such
+    /// entries cannot say it.
+    fn append<F: Form>(
         &self,
-        part: P,
         cell: usize,
-        (list, count): (Option<List>, usize),
+        list: Option<List>,
         blocks: &mut Blocks,
-        new: &Entry,
-    ) -> usize {
-        let kept = list.map(|list| List { count, ..list });
+        new: &Known,
+    ) -> Option<usize> {
         // Where there are too many, the first one makes room.
+        let count = list.map_or(0, |list| list.count);
         let index = if count >= MOST { 0 } else { count };
-        let has_room = |list: &List| P::ENTRY * (index + 1) <= list.block(self.words).len();
-        let list = match kept.filter(has_room) {
-            Some(list) => list,
-            None => match larger(part, self.words, kept, blocks) {
-                Some(list) => list,
-                None => {
-                    self.words.add(Counter::NoRoom, 1);
-                    if let Some(list) = kept {
-                        self.words.set(cell, list.word());
-                    }
-                    return count;
-                }
-            },
+        let has_room = |list: &List| F::WORDS * (index + 1) <= list.block(self.words).len();
+        let grown = match list.filter(has_room) {
+            Some(list) => Some(list),
+            None => larger::<F>(self.words, list, blocks),
         };
-        let at = P::ENTRY * index;
-        if let Some(entry) = list.block(self.words).get(at..at + P::ENTRY) {
-            part.write(entry, new);
-        }
-        let count = count.max(index + 1);
-        self.words.set(cell, List { count, ..list }.word());
-        if let Some(old) = kept.filter(|old| old.unit != list.unit) {
+        let Some(grown) = grown else {
+            self.words.add(Counter::NoRoom, 1);
+            if let Some(list) = list {
+                self.words.set(cell, list.word());
+            }
+            return Some(count);
+        };
+        let entry = F::entries(grown.block(self.words)).nth(index);
+        let said = entry.is_some_and(|entry| F::write(entry, new));
+        let count = match said {
+            true => count.max(index + 1),
+            false => count,
+        };
+        self.words.set(cell, List { count, ..grown }.word());
+        if let Some(old) = list.filter(|old| old.unit != grown.unit) {
             blocks.free(self.words, old.unit, old.size);
         }
-        count
+        said.then_some(count)
     }
 
     fn count_shortened(&self, shortened: bool) {
@@ -315,23 +343,17 @@ impl<'w, 'a> Row<'w, 'a> {
     #[cold]
     fn has_parts(&self, more_than: usize) -> bool {
         let list = List::of(self.words.get(self.cell));
-        let known = list.into_iter().flat_map(|list| self.entries(list));
-        known.filter(Entry::is_part).count() > more_than
+        let known = list.into_iter().flat_map(|list| self.known(list));
+        known.filter(Known::is_part).count() > more_than
     }
 }
 
 /// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
 /// is new as much. Whether any were left out.
-fn shorten<'b, P: Part>(
-    part: P,
-    entry: impl Fn(usize) -> &'b [AtomicU64],
-    alike: &Alike,
-    segment: u32,
-    new: &mut u128,
-) -> bool {
+fn shorten<F: Form>(block: &[AtomicU64], alike: &Alike, segment: u32, new: &mut u128) -> bool {
     let mut all = [(segment, None, *new); MOST_ALIKE + 1];
     for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
-        *place = (segment, Some(at), part.bytes(entry(at)));
+        *place = (segment, Some(at), F::bytes(F::entry(block, at)));
     }
     let all = &mut all[..=alike.count];
     all.sort_unstable_by_key(|(segment, ..)| *segment);
@@ -349,7 +371,9 @@ fn shorten<'b, P: Part>(
         any |= kept != *bytes;
         match at {
             None => *new = kept,
-            Some(at) if kept != *bytes => part.set_bytes(entry(*at), kept),
+            Some(at) if kept != *bytes => {
+                F::set_bytes(F::entry(block, *at), kept);
+            }
             Some(_) => {}
         }
     }

@@ -5,19 +5,32 @@
 
 use super::super::access::{Access, ROW, Run};
 use super::super::words::Words;
-use super::blocks::{Blocks, UNIT, units, words_at};
+use super::blocks::{Blocks, SIZES, UNIT, units, words_at};
+use super::bytes::{Bytes, Compared, Joined};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Where an entry's second word has a granule's mask.
-const MASK: u32 = 12;
+/// Where things are in an entry's first two words: segment, thread, kind and the low bits of the site; life and the rest
+/// of the site. The rest says its bytes: see [`Form`].
+const SEGMENT: u32 = 32;
+const THREAD: u32 = 20;
+const KIND: u32 = 17;
+const QUADS: u64 = 1 << 16;
+const QUARTER: u32 = 14;
+const SITE: u64 = (1 << QUARTER) - 1;
+const BITS: u32 = 32;
+const LIFE: u32 = 8;
+/// In a list's word: its entries are wide.
+const WIDE: u64 = 1 << 48;
 
-/// A list in a row's or granule's word: its block, the block's size, and how many entries there are, the first of
-/// which may be of no bytes. Size and number are one more than 0 is.
+/// A list in a row's or granule's word: its block, the block's size, and how many of its entries are used. Of those,
+/// some may be of no bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     pub(super) unit: u32,
     pub(super) size: usize,
     pub(super) count: usize,
+    /// Whether its entries say any bytes.
+    pub(super) wide: bool,
 }
 
 impl List {
@@ -27,35 +40,37 @@ impl List {
             unit: word as u32,
             size: (word >> 32) as usize & 0xff,
             count: (word >> 40) as usize & 0xff,
+            wide: word & WIDE != 0,
         })
     }
 
     pub(super) fn word(self) -> u64 {
-        (self.count as u64) << 40 | (self.size as u64) << 32 | u64::from(self.unit)
+        let wide = if self.wide { WIDE } else { 0 };
+        wide | (self.count as u64) << 40 | (self.size as u64) << 32 | u64::from(self.unit)
     }
 
     /// Its words, with those of entries that it has room for.
     #[inline(always)]
     pub(super) fn block<'w>(self, words: &'w Words<'_>) -> &'w [AtomicU64] {
-        words.piece(words_at(self.unit), UNIT * units(self.size.min(16)))
+        words.piece(words_at(self.unit), UNIT * units(self.size.min(SIZES - 1)))
     }
 }
 
 /// Accesses of one thread in one segment from one place in the code, to bytes of a row.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct Known {
     /// The granule is not said here, and the mask not used.
     pub(super) access: Access,
     /// A bit for each byte of the row.
     pub(super) bytes: u128,
 }
 
-impl Entry {
-    pub(super) fn of(run: &Run) -> Entry {
+impl Known {
+    pub(super) fn of(run: &Run) -> Known {
         let each = u128::from(run.access.mask) * (u128::MAX / 0xff);
         let (from, granules) = (run.access.granule % ROW, u64::from(run.granules));
         let all = u128::MAX >> (8 * (ROW - granules.clamp(1, ROW - from)));
-        Entry {
+        Known {
             access: run.access,
             bytes: each & all << (8 * from),
         }
@@ -79,31 +94,12 @@ impl Entry {
             ..self.access
         }
     }
-
-    /// Segment, thread and kind.
-    fn first_word(&self) -> u64 {
-        let access = &self.access;
-        u64::from(access.segment) << 32
-            | u64::from(access.thread & 0xfff) << 20
-            | u64::from(access.kind & 7) << 17
-    }
-
-    /// Life and site.
-    fn second_word(&self) -> u64 {
-        u64::from(self.access.life) << 40 | u64::from(self.access.site & 0xf_ffff) << 20
-    }
 }
 
-/// Whose segment an entry is of: what its first word begins with.
+/// Whose segment an access is of: what its entry's first word begins with.
 #[inline(always)]
 pub(super) fn when(access: &Access) -> u64 {
-    u64::from(access.segment) << 12 | u64::from(access.thread & 0xfff)
-}
-
-/// The same of an entry in its words.
-#[inline(always)]
-pub(super) fn when_of(entry: &[AtomicU64]) -> u64 {
-    get(entry, 0) >> 20
+    u64::from(access.segment) << (SEGMENT - THREAD) | u64::from(access.thread & 0xfff)
 }
 
 #[inline(always)]
@@ -116,111 +112,227 @@ fn set(entry: &[AtomicU64], word: usize, value: u64) {
     entry[word].store(value, Ordering::Release);
 }
 
-/// What a list is of, and so how its entries are laid out: the whole row, or a granule of it.
-pub(super) trait Part: Copy {
+/// The same of an entry in its words.
+#[inline(always)]
+pub(super) fn when_of(entry: &[AtomicU64]) -> u64 {
+    get(entry, 0) >> THREAD
+}
+
+/// How entries say which bytes of the row they are of.
+pub(super) trait Form {
     /// Words of an entry.
-    const ENTRY: usize;
+    const WORDS: usize;
+    /// Whether lists of such entries are [wide](List::wide).
+    const IS_WIDE: bool;
 
-    /// The bytes of the row that an entry is of; 0: it is empty.
-    fn bytes(self, entry: &[AtomicU64]) -> u128;
+    /// Whether an entry is of some of these bytes, and whether it is of any.
+    fn meets(entry: &[AtomicU64], bytes: &Compared) -> (bool, bool);
 
-    /// Sets them.
-    fn set_bytes(self, entry: &[AtomicU64], bytes: u128);
+    /// A bit for each byte of the row.
+    fn bytes(entry: &[AtomicU64]) -> u128;
 
-    /// An entry that is not empty.
+    /// Has an entry be of these bytes. False: it cannot say them, and stays as it is.
+    fn set_bytes(entry: &[AtomicU64], bytes: u128) -> bool;
+
+    /// Has an entry be of these bytes, too. False: it cannot say that, and stays as it is.
+    fn join(entry: &[AtomicU64], bytes: &Joined) -> bool;
+
+    /// Entries of a block.
     #[inline(always)]
-    fn read(self, entry: &[AtomicU64], bytes: u128) -> Entry {
-        let (first, second) = (get(entry, 0), get(entry, 1));
-        let access = Access {
-            granule: 0,
-            mask: 0,
-            life: (second >> 40) as u32,
-            kind: (first >> 17) as u8 & 7,
-            thread: (first >> 20) as u16 & 0xfff,
-            segment: (first >> 32) as u32,
-            site: (second >> 20) as u32 & 0xf_ffff,
-        };
-        Entry { access, bytes }
+    fn entries(block: &[AtomicU64]) -> std::slice::ChunksExact<'_, AtomicU64> {
+        block.chunks_exact(Self::WORDS)
     }
 
-    /// Writes one.
+    /// One of them.
+    #[inline(always)]
+    fn entry(block: &[AtomicU64], index: usize) -> &[AtomicU64] {
+        &block[Self::WORDS * index..Self::WORDS * (index + 1)]
+    }
+
+    /// All that an entry says.
+    #[inline(always)]
+    fn read(entry: &[AtomicU64]) -> Known {
+        Known {
+            access: Self::access(entry),
+            bytes: Self::bytes(entry),
+        }
+    }
+
+    /// The same but for its bytes.
+    #[inline(always)]
+    fn access(entry: &[AtomicU64]) -> Access {
+        let (first, second) = (get(entry, 0), get(entry, 1));
+        Access {
+            granule: 0,
+            mask: 0,
+            life: (second >> LIFE) as u32 & 0xff_ffff,
+            kind: (first >> KIND) as u8 & 7,
+            thread: (first >> THREAD) as u16 & 0xfff,
+            segment: (first >> SEGMENT) as u32,
+            site: (first & SITE) as u32 | (second as u32 & 0x3f) << QUARTER,
+        }
+    }
+
+    /// Writes an entry. False: it cannot say these bytes, and nothing is kept there.
     #[inline]
-    fn write(self, entry: &[AtomicU64], new: &Entry) {
+    fn write(entry: &[AtomicU64], known: &Known) -> bool {
+        let access = &known.access;
         // Whoever reads it after a kill in between finds nothing there.
-        self.set_bytes(entry, 0);
-        set(entry, 0, new.first_word());
-        set(entry, 1, new.second_word());
-        self.set_bytes(entry, new.bytes);
+        Self::set_bytes(entry, 0);
+        let kind = u64::from(access.kind & 7) << KIND;
+        let site = u64::from(access.site);
+        set(entry, 0, when(access) << THREAD | kind | site & SITE);
+        let life = u64::from(access.life & 0xff_ffff) << LIFE;
+        set(entry, 1, life | site >> QUARTER & 0x3f);
+        Self::set_bytes(entry, known.bytes)
     }
 }
 
-/// Segment, thread and kind; life and site; and the bytes, two words.
+/// In two words, if they are whole quads or of one quarter.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole;
+pub(super) struct Narrow;
 
-impl Part for Whole {
-    const ENTRY: usize = 4;
+impl Narrow {
+    #[inline(always)]
+    fn said(entry: &[AtomicU64]) -> Bytes {
+        let first = get(entry, 0);
+        Bytes {
+            quarter: (first & QUADS == 0).then_some((first >> QUARTER) as u8 & 3),
+            bits: (get(entry, 1) >> BITS) as u32,
+        }
+    }
+
+    fn clear(entry: &[AtomicU64]) {
+        set(entry, 1, get(entry, 1) & ((1 << BITS) - 1));
+    }
+
+    /// Whoever reads it after a kill in between finds nothing there.
+    #[inline]
+    fn say(entry: &[AtomicU64], bytes: Bytes) {
+        let part = match bytes.quarter {
+            None => QUADS,
+            Some(quarter) => u64::from(quarter) << QUARTER,
+        };
+        let (first, others) = (get(entry, 0), get(entry, 1) & ((1 << BITS) - 1));
+        if first & (QUADS | 3 << QUARTER) != part {
+            Narrow::clear(entry);
+            set(entry, 0, first & !(QUADS | 3 << QUARTER) | part);
+        }
+        set(entry, 1, others | u64::from(bytes.bits) << BITS);
+    }
+}
+
+impl Form for Narrow {
+    const WORDS: usize = 2;
+    const IS_WIDE: bool = false;
 
     #[inline(always)]
-    fn bytes(self, entry: &[AtomicU64]) -> u128 {
+    fn meets(entry: &[AtomicU64], bytes: &Compared) -> (bool, bool) {
+        let said = Narrow::said(entry);
+        (bytes.meets(said), said.bits != 0)
+    }
+
+    #[inline(always)]
+    fn bytes(entry: &[AtomicU64]) -> u128 {
+        Narrow::said(entry).all()
+    }
+
+    #[inline]
+    fn set_bytes(entry: &[AtomicU64], bytes: u128) -> bool {
+        match Bytes::of(bytes) {
+            Some(said) => Narrow::say(entry, said),
+            None if bytes == 0 => Narrow::clear(entry),
+            None => return false,
+        }
+        true
+    }
+
+    #[inline]
+    fn join(entry: &[AtomicU64], bytes: &Joined) -> bool {
+        let both = bytes.with(Narrow::said(entry));
+        if let Some(both) = both {
+            Narrow::say(entry, both);
+        }
+        both.is_some()
+    }
+}
+
+/// In two words more, any.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wide;
+
+impl Form for Wide {
+    const WORDS: usize = 4;
+    const IS_WIDE: bool = true;
+
+    #[inline(always)]
+    fn meets(entry: &[AtomicU64], bytes: &Compared) -> (bool, bool) {
+        let own = Wide::bytes(entry);
+        (own & bytes.bytes != 0, own != 0)
+    }
+
+    #[inline(always)]
+    fn bytes(entry: &[AtomicU64]) -> u128 {
         u128::from(get(entry, 2)) | u128::from(get(entry, 3)) << 64
     }
 
     #[inline(always)]
-    fn set_bytes(self, entry: &[AtomicU64], bytes: u128) {
+    fn set_bytes(entry: &[AtomicU64], bytes: u128) -> bool {
         set(entry, 2, bytes as u64);
         set(entry, 3, (bytes >> 64) as u64);
+        true
+    }
+
+    #[inline]
+    fn join(entry: &[AtomicU64], bytes: &Joined) -> bool {
+        Wide::set_bytes(entry, Wide::bytes(entry) | bytes.bytes)
     }
 }
 
-/// The granule of this number: segment, thread and kind; life, site and the mask.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Granule(pub(super) u64);
-
-impl Part for Granule {
-    const ENTRY: usize = 2;
-
-    #[inline(always)]
-    fn bytes(self, entry: &[AtomicU64]) -> u128 {
-        u128::from((get(entry, 1) >> MASK) as u8) << (8 * self.0)
-    }
-
-    #[inline(always)]
-    fn set_bytes(self, entry: &[AtomicU64], bytes: u128) {
-        let mask = (bytes >> (8 * self.0)) as u8;
-        let others = get(entry, 1) & !(0xff << MASK);
-        set(entry, 1, others | u64::from(mask) << MASK);
-    }
-}
-
-/// Copies an entry: the one that it overwrites is not needed any more.
-#[inline]
-pub(super) fn copy<P: Part>(part: P, from: &[AtomicU64], to: &[AtomicU64]) {
-    let bytes = part.bytes(from);
-    let entry = part.read(from, bytes);
-    part.write(to, &entry);
-}
-
-/// A block for a list with room for one entry more, into which its entries are copied. `None`: there is no room.
-/// The old block is still the list's.
-pub(super) fn larger<P: Part>(
-    part: P,
+/// A list with room for one entry more and the same entries, in another block if need be. `None`: there is no room.
+/// The old block is still there.
+pub(super) fn larger<F: Form>(
     words: &Words<'_>,
     list: Option<List>,
     blocks: &mut Blocks,
 ) -> Option<List> {
-    let size = list.map_or(0, |list| list.size + 1);
-    let grown = List {
+    let Some(list) = list else {
+        let list = List {
+            unit: blocks.take(words, 0)?,
+            size: 0,
+            count: 0,
+            wide: F::IS_WIDE,
+        };
+        return Some(list);
+    };
+    let size = list.size + 1;
+    if blocks.grow(words, list.unit, list.size) {
+        return Some(List { size, ..list });
+    }
+    let unit = blocks.take(words, size)?;
+    let grown = List { unit, size, ..list };
+    copy::<F, F>(words, list, grown);
+    Some(grown)
+}
+
+/// The same entries as wide ones. `None`: there is no room. The old block is still there.
+#[cold]
+pub(super) fn widened(words: &Words<'_>, list: List, blocks: &mut Blocks) -> Option<List> {
+    let needed = (Wide::WORDS * list.count).div_ceil(UNIT);
+    let size = (0..SIZES).find(|size| units(*size) >= needed)?;
+    let widened = List {
         unit: blocks.take(words, size)?,
         size,
-        count: list.map_or(0, |list| list.count),
+        wide: true,
+        ..list
     };
-    if let Some(list) = list {
-        let (from, to) = (list.block(words), grown.block(words));
-        let entries = from.chunks_exact(P::ENTRY).zip(to.chunks_exact(P::ENTRY));
-        for (from, to) in entries.take(list.count) {
-            copy(part, from, to);
-        }
+    copy::<Narrow, Wide>(words, list, widened);
+    Some(widened)
+}
+
+fn copy<From: Form, To: Form>(words: &Words<'_>, from: List, to: List) {
+    let entries = From::entries(from.block(words)).zip(To::entries(to.block(words)));
+    for (from, to) in entries.take(from.count) {
+        To::write(to, &From::read(from));
     }
-    Some(grown)
 }
