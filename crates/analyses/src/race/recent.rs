@@ -40,7 +40,7 @@ struct News {
     sites: [u32; 32],
 }
 
-/// The table. It grows with what a segment accesses, to little more than two megabytes.
+/// The table. It grows with what a segment accesses, to little more than four megabytes.
 #[derive(Debug)]
 pub struct Recent {
     lines: Vec<Line>,

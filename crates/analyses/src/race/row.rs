@@ -13,6 +13,7 @@
 //! *entry* is of all bytes of a row that one place accessed in one segment. As long as these can be said in few bits,
 //! entries are narrow. Where too many places or segments access pieces of a row, each granule gets a list of its own.
 
+mod alike;
 mod blocks;
 mod bytes;
 mod coming;
@@ -20,6 +21,7 @@ mod list;
 
 use super::access::{Access, ROW, Run, lives_between};
 use super::words::{Counter, Words};
+use alike::{Alike, Before, shorten};
 pub(super) use blocks::Blocks;
 use bytes::{Compared, Joined};
 pub(super) use coming::Coming;
@@ -32,10 +34,6 @@ const MOST: usize = 48;
 const MOST_PARTS: usize = 24;
 /// Segments of which accesses that are alike are kept, of each byte.
 const KEPT_ALIKE: usize = 3;
-/// Entries that are alike and looked at together.
-const MOST_ALIKE: usize = 8;
-/// Threads and kinds whose accesses in the life before are told apart.
-const MOST_BEFORE: usize = 8;
 /// Entries of a list from which on accesses of one thread also stand for those of others: who raced first is not
 /// found then, but that there was a race is.
 const OTHERS_FROM: usize = 3;
@@ -345,79 +343,6 @@ impl<'w, 'a> Row<'w, 'a> {
         let list = List::of(self.words.get(self.cell));
         let known = list.into_iter().flat_map(|list| self.known(list));
         known.filter(Known::is_part).count() > more_than
-    }
-}
-
-/// Of bytes that were accessed in the same way in many segments, keeps the first and the last two, and of what
-/// is new as much. Whether any were left out.
-fn shorten<F: Form>(block: &[AtomicU64], alike: &Alike, segment: u32, new: &mut u128) -> bool {
-    let mut all = [(segment, None, *new); MOST_ALIKE + 1];
-    for (place, (segment, at)) in all.iter_mut().zip(alike.known()) {
-        *place = (segment, Some(at), F::bytes(F::entry(block, at)));
-    }
-    let all = &mut all[..=alike.count];
-    all.sort_unstable_by_key(|(segment, ..)| *segment);
-    // Bytes that so many later ones have, and that earlier ones have.
-    let (mut once, mut twice, mut earlier) = (0, 0, 0);
-    let mut last = [0; MOST_ALIKE + 1];
-    for (last, (.., bytes)) in last.iter_mut().zip(&*all).rev() {
-        *last = bytes & !twice;
-        (once, twice) = (once | bytes, twice | once & bytes);
-    }
-    let mut any = false;
-    for (last, (_, at, bytes)) in last.iter().zip(&*all) {
-        let kept = last | bytes & !earlier;
-        earlier |= bytes;
-        any |= kept != *bytes;
-        match at {
-            None => *new = kept,
-            Some(at) if kept != *bytes => {
-                F::set_bytes(F::entry(block, *at), kept);
-            }
-            Some(_) => {}
-        }
-    }
-    any
-}
-
-/// Entries that are alike: their segments, and where they are.
-#[derive(Default)]
-struct Alike {
-    count: usize,
-    all: [(u32, u32); MOST_ALIKE],
-}
-
-impl Alike {
-    /// Where there are too many, the others stay.
-    fn add(&mut self, segment: u32, at: usize) {
-        if let Some(place) = self.all.get_mut(self.count) {
-            *place = (segment, at as u32);
-            self.count += 1;
-        }
-    }
-
-    fn known(&self) -> impl Iterator<Item = (u32, usize)> {
-        let known = self.all[..self.count].iter();
-        known.map(|(segment, entry)| (*segment, *entry as usize))
-    }
-}
-
-/// The bytes that were seen of the life before, by thread and kind.
-#[derive(Default)]
-struct Before([Option<(u16, u8, u128)>; MOST_BEFORE]);
-
-impl Before {
-    /// Which of these bytes were seen already. Where there are too many threads and kinds: none.
-    fn seen(&mut self, access: &Access, bytes: u128) -> u128 {
-        for place in &mut self.0 {
-            let (thread, kind, seen) = place.get_or_insert((access.thread, access.kind, 0));
-            if (*thread, *kind) == (access.thread, access.kind) {
-                let known = *seen & bytes;
-                *seen |= bytes;
-                return known;
-            }
-        }
-        0
     }
 }
 
