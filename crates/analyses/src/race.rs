@@ -9,6 +9,7 @@
 //! dies, the command goes on where its process stopped.
 
 pub mod access;
+mod asked;
 pub mod clock;
 mod compare;
 pub mod found;

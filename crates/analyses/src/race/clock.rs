@@ -217,16 +217,24 @@ impl Timelines {
         }
     }
 
-    /// Whether a thread's clock, in a segment of it, said of no other thread more than these bounds. Also false
-    /// where that is forgotten.
-    pub fn is_within(&self, words: &Words<'_>, thread: u16, segment: u32, bounds: &[u32]) -> bool {
-        let within = |at: &dyn Fn(usize) -> usize| {
+    /// The other threads of which a thread's clock, in a segment of it, said more than these bounds. `None`: it is
+    /// forgotten.
+    pub fn beyond(
+        &self,
+        words: &Words<'_>,
+        thread: u16,
+        segment: u32,
+        bounds: &[u32],
+    ) -> Option<Vec<u16>> {
+        let beyond = |at: &dyn Fn(usize) -> usize| {
             let count = words.get(at(0)) as u16;
             let bound = |of: u16| bounds.get(usize::from(of)).copied().unwrap_or(0);
-            (0..count).all(|of| of == thread || component(words, of, at) <= bound(of))
+            let others = (0..count).filter(|of| *of != thread);
+            others
+                .filter(|of| component(words, *of, at) > bound(*of))
+                .collect()
         };
-        let ring = self.ring(words, thread);
-        ring.and_then(|ring| look_up(words, ring, segment, within)) == Some(true)
+        look_up(words, self.ring(words, thread)?, segment, beyond)
     }
 }
 

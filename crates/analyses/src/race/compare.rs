@@ -1,9 +1,9 @@
 //! How the accesses of a buffer are compared with what is remembered.
 
 use super::access::{Access, Accesses, Run};
-use super::clock::Known;
-use super::row::{Asks, Coming};
-use super::search::{Order, Search};
+use super::asked::Asked;
+use super::row::Coming;
+use super::search::Search;
 use super::shadow::{PAGE, SHARDS, Shadow, Shard, shard_of};
 use super::words::Counter;
 use std::cell::RefCell;
@@ -60,111 +60,6 @@ impl Sorted {
     fn clear(&mut self) {
         self.all.clear();
         self.counts = [0; SHARDS];
-    }
-}
-
-/// What was asked last of the order of accesses: those of a segment come together.
-struct Asked<'s, 'a> {
-    search: &'s Search<'a>,
-    /// Pairs of threads and a segment, and up to where the one's work comes before.
-    orders: [(u64, u64); 16],
-    /// Whose segments are settled up to the first of these two, and not from the second on.
-    thread: u16,
-    settled: (u32, u32),
-    /// For each thread, up to where it was compared.
-    bounds: Vec<u32>,
-}
-
-impl<'s, 'a> Asked<'s, 'a> {
-    fn nothing(search: &'s Search<'a>) -> Asked<'s, 'a> {
-        Asked {
-            search,
-            orders: [(0, 0); 16],
-            thread: u16::MAX,
-            settled: (0, u32::MAX),
-            bounds: Vec::new(),
-        }
-    }
-
-    /// Whether an access comes before another.
-    #[inline]
-    fn known_before(&mut self, before: &Access, after: &Access) -> bool {
-        let key = 1 << 63
-            | u64::from(after.thread) << 44
-            | u64::from(before.thread) << 32
-            | u64::from(after.segment);
-        let known = &mut self.orders[usize::from(before.thread) & 15];
-        if known.0 != key {
-            let search = self.search;
-            let said =
-                search
-                    .timelines()
-                    .said(&search.words, after.thread, after.segment, before.thread);
-            let (Known::Exactly(segment) | Known::AtLeast(segment)) = said;
-            *known = (key, u64::from(segment));
-        }
-        u64::from(before.segment) <= known.1
-    }
-
-    /// Whether everything that other threads did before an access was compared already.
-    #[inline]
-    fn is_settled(&mut self, access: &Access) -> bool {
-        let (settled, not) = self.settled;
-        match self.thread == access.thread {
-            true if access.segment <= settled => true,
-            true if access.segment >= not => false,
-            _ => self.look(access),
-        }
-    }
-
-    /// The last segment of a thread that was compared with all before it.
-    fn bound_of(&self, thread: u16) -> u32 {
-        let bound = self.bounds.get(usize::from(thread));
-        bound.copied().unwrap_or(0)
-    }
-
-    #[cold]
-    fn look(&mut self, access: &Access) -> bool {
-        let (thread, segment, search) = (access.thread, access.segment, self.search);
-        if self.thread != thread {
-            (self.thread, self.settled) = (thread, (0, u32::MAX));
-            search.settled().bounds(&mut self.bounds);
-        }
-        if search.order() == Order::Lockset {
-            // An earlier access could have been made with other locks.
-            self.settled = (0, 1);
-            return false;
-        }
-        let timelines = search.timelines();
-        let is_settled = timelines.is_within(&search.words, thread, segment, &self.bounds);
-        // A clock only grows.
-        match is_settled {
-            true => self.settled.0 = segment,
-            false => self.settled.1 = segment,
-        }
-        is_settled
-    }
-}
-
-impl Asks for Asked<'_, '_> {
-    #[inline]
-    fn compare(&mut self, new: &Access, kept: &Access) {
-        if new.conflicts(kept) && !self.known_before(kept, new) {
-            self.search.judge(new, kept);
-        }
-    }
-
-    #[inline]
-    fn stands_for(&mut self, new: &Access, kept: &Access) -> bool {
-        match new.thread == kept.thread {
-            true => kept.segment < new.segment && self.is_settled(new),
-            // What its own thread did before could come before it, and not after the other.
-            false => {
-                self.known_before(kept, new)
-                    && self.is_settled(new)
-                    && self.bound_of(new.thread) + 1 >= new.segment
-            }
-        }
     }
 }
 

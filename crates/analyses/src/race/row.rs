@@ -26,7 +26,6 @@ pub(super) use blocks::Blocks;
 use bytes::{Compared, Joined};
 pub(super) use coming::Coming;
 use list::{Form, Known, List, Narrow, Wide, larger, when, when_of, widened};
-use std::sync::atomic::AtomicU64;
 
 /// What is kept in a list at most.
 const MOST: usize = 48;

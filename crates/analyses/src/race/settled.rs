@@ -7,6 +7,10 @@
 //! is another thread's and comes after A, if its own thread is compared up to its segment: something of that thread
 //! could come before B, and not after A.
 //!
+//! Of a thread that is late, and may still come before B, it is as good if all of it that is to come is after A: its clock
+//! knew of A when it began what was not compared yet. An access that everybody knows of is forgotten so, as soon as
+//! another one comes to the same bytes.
+//!
 //! What comes before B is of segments that B's clock has. So it is enough to know up to which segment each thread is
 //! compared: threads say now and then where in their buffers their present segment begins ([`Settled::recorded`]).
 
