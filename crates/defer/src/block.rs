@@ -100,13 +100,15 @@ impl<C: Columns> Block<C> {
         self.head().len.load(Ordering::Acquire) - self.next
     }
 
-    /// Moves what is stored at this moment into another block, which is empty and has room for it.
+    /// Moves what is stored at this moment behind what another block has, as far as there is room for it. Nothing was
+    /// taken out of that one yet.
     pub(crate) fn move_to(&mut self, other: &mut Block<C>) {
-        let len = self.head().len.load(Ordering::Acquire);
-        assert!(other.left() == 0 && other.next == 0 && other.capacity >= len - self.next);
-        let mut at = 0;
-        while self.next < len {
-            // SAFETY: what is between `next` and `len` is stored and ours; the other has room (above).
+        assert_eq!(other.next, 0, "nothing was taken out of it");
+        let mut at = other.left();
+        let room = other.capacity - at;
+        let end = self.next + self.left().min(room);
+        while self.next < end {
+            // SAFETY: what is between `next` and the head's `len` is stored and ours; the other has room (above).
             unsafe {
                 self.columns
                     .relocate(self.next as usize, &other.columns, at as usize);

@@ -43,6 +43,8 @@ pub(crate) struct Core<C: Columns> {
     empty: Mutex<Vec<Block<C>>>,
     account: Account,
     pending: AtomicU64,
+    /// How often a buffer was exchanged.
+    exchanges: AtomicU64,
     idle: Mutex<()>,
     became_idle: Condvar,
 }
@@ -84,6 +86,7 @@ impl<C: Columns> Environment<C> {
             empty: Mutex::new(Vec::new()),
             account: Account::default(),
             pending: AtomicU64::new(0),
+            exchanges: AtomicU64::new(0),
             idle: Mutex::new(()),
             became_idle: Condvar::new(),
         });
@@ -113,6 +116,18 @@ impl<C: Columns> Environment<C> {
     /// The calling thread helps.
     pub fn finish(&self) {
         self.core.finish();
+    }
+
+    /// Processes, on the calling thread, what waits in a queue, and in the buffers of threads that are idle: that have
+    /// not exchanged theirs since this thread's exchange before. So what those called before is not held up until they
+    /// go on, where something that this thread is about to submit should come after it. Where nothing waits, that
+    /// costs a look at each thread's buffer.
+    ///
+    /// What others took out of these buffers before is waited for. What others took out of the queue, or threads that
+    /// are not idle have in their buffers, may still be processed later. A body must not call this: it would wait for
+    /// itself.
+    pub fn process_idle(&self) {
+        local::owned(&self.core).process_idle();
     }
 
     /// Exchanges the strategy. Buffers that the old one holds are processed by it.
@@ -250,6 +265,12 @@ impl<C: Columns> Core<C> {
         Work::new(block, number, progress, Arc::clone(self))
     }
 
+    /// An empty buffer, of which it counts already that it is to be processed.
+    pub(crate) fn begin(&self) -> Block<C> {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.fresh().0
+    }
+
     /// Gives a full buffer to the strategy. How long the producer processed buffers, or waited.
     pub(crate) fn submit(&self, work: Work) -> Duration {
         let spent = self.strategy().submit(work);
@@ -332,12 +353,26 @@ impl<C: Columns> Core<C> {
         }
     }
 
+    /// The slots of all threads.
+    pub(crate) fn slots(&self) -> Vec<Arc<Slot<C>>> {
+        let slots = lock(&self.slots);
+        slots.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How often a buffer was exchanged so far.
+    pub(crate) fn exchanges(&self) -> u64 {
+        self.exchanges.load(Ordering::Relaxed)
+    }
+
+    /// Another one is; which one it is, counted from 1.
+    pub(crate) fn count_exchange(&self) -> u64 {
+        self.exchanges.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// See [`Environment::finish`].
     pub(crate) fn finish(&self) {
-        let slots = lock(&self.slots).clone();
-        for slot in slots.iter().filter_map(Weak::upgrade) {
-            slot.drain();
-        }
+        while self.strategy().help() {}
+        self.process_together(&self.slots());
         loop {
             while self.strategy().help() {}
             let guard = lock(&self.idle);

@@ -87,6 +87,7 @@ mod strategy;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod together;
 mod work;
 
 pub use account::Report;

@@ -19,7 +19,7 @@ use crate::columns::Columns;
 use crate::environment::Core;
 use crate::progress::Progress;
 use crate::sizing::Pace;
-use crate::sync::{Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::work::By;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
@@ -31,6 +31,10 @@ pub(crate) struct Slot<C: Columns> {
     hot: UnsafeCell<Hot<C>>,
     /// How fast this thread fills buffers. The owner's own.
     pace: Cell<Pace>,
+    /// The environment's number of exchanges at this slot's last, or when it was made. The owner's own.
+    since: Cell<u64>,
+    /// The same for others; 0: nothing was exchanged here.
+    exchanged: AtomicU64,
     cold: Mutex<Cold<C>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) core: Arc<Core<C>>,
@@ -48,6 +52,27 @@ struct Cold<C: Columns> {
     block: Block<C>,
     /// The number of this buffer among the thread's, from 1; another one after each drain.
     number: u64,
+    /// The number of what was drained last; 0: nothing was.
+    drained: u64,
+}
+
+/// What was moved out of a slot, together with what others had in theirs.
+pub(crate) struct Moved {
+    /// Its number, if it was anything.
+    pub(crate) number: Option<u64>,
+    /// Whether nothing was left for want of room.
+    pub(crate) is_all: bool,
+    /// The number of what was drained before, and may still be processed by whoever did; 0: nothing was.
+    pub(crate) begun: u64,
+}
+
+impl<C: Columns> Cold<C> {
+    /// Something was moved out: its number.
+    fn drains(&mut self) -> u64 {
+        self.drained = self.number;
+        self.number += 1;
+        self.drained
+    }
 }
 
 // SAFETY: see the module's head: `hot` and `pace` are only used by the owner, everything else is behind a
@@ -61,7 +86,13 @@ impl<C: Columns> Slot<C> {
         Slot {
             hot: UnsafeCell::new(hot(&block)),
             pace: Cell::new(Pace::begin(Instant::now())),
-            cold: Mutex::new(Cold { block, number: 1 }),
+            since: Cell::new(core.exchanges()),
+            exchanged: AtomicU64::new(0),
+            cold: Mutex::new(Cold {
+                block,
+                number: 1,
+                drained: 0,
+            }),
             progress: Arc::new(Progress::new()),
             core,
         }
@@ -103,6 +134,9 @@ impl<C: Columns> Slot<C> {
     #[inline(never)]
     pub(crate) fn exchange(&self) {
         let began = Instant::now();
+        let exchanges = self.core.count_exchange();
+        self.since.set(exchanges);
+        self.exchanged.store(exchanges, Ordering::Relaxed);
         let mut cold = lock(&self.cold);
         if cold.block.left() == 0 {
             // Nothing was called, or somebody drained it: it is as good as an empty one.
@@ -142,13 +176,42 @@ impl<C: Columns> Slot<C> {
         }
     }
 
+    /// Whether its owner has not exchanged a buffer after the environment's exchange of this number.
+    pub(crate) fn is_idle_since(&self, exchange: u64) -> bool {
+        self.exchanged.load(Ordering::Relaxed) <= exchange
+    }
+
+    /// The environment's number of exchanges at this slot's last. Only the owner asks.
+    pub(crate) fn since(&self) -> u64 {
+        self.since.get()
+    }
+
+    /// Moves what is in the buffer now, if anything is, behind what others had in theirs, as far as there is room for
+    /// it. Any thread may call this.
+    pub(crate) fn move_to<'b>(&self, together: impl FnOnce() -> &'b mut Block<C>) -> Moved
+    where
+        C: 'b,
+    {
+        let mut cold = lock(&self.cold);
+        let begun = cold.drained;
+        let mut number = None;
+        if cold.block.left() > 0 {
+            cold.block.move_to(together());
+            number = Some(cold.drains());
+        }
+        Moved {
+            number,
+            is_all: cold.block.left() == 0,
+            begun,
+        }
+    }
+
     fn drain_locked(self: &Arc<Self>, mut cold: MutexGuard<'_, Cold<C>>) {
         if cold.block.left() == 0 {
             return;
         }
         let moved = self.core.moved(&mut cold.block);
-        let number = cold.number;
-        cold.number += 1;
+        let number = cold.drains();
         drop(cold);
         let work = self.core.wrap(moved, number, Arc::clone(&self.progress));
         work.run(By::Waiter);
@@ -209,6 +272,12 @@ impl<C: Columns> Producer<C> {
     /// strategy's affair.
     pub fn process_current(&self) {
         self.slot.exchange();
+    }
+
+    /// Processes, on the calling thread, what waits in a queue, and in the buffers of threads that are idle; see
+    /// [`Environment::process_idle`](crate::Environment::process_idle).
+    pub fn process_idle(&self) {
+        self.slot.process_idle();
     }
 
     /// A checkpoint behind the calls made so far with this producer.

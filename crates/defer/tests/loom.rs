@@ -171,6 +171,49 @@ fn a_waiter_goes_on_when_all_earlier_buffers_are_processed_in_any_order() {
     });
 }
 
+#[test]
+fn who_waits_for_one_buffer_goes_on_when_it_is_processed_whatever_is_with_those_before() {
+    model(|| {
+        let progress = Arc::new(Progress::new());
+        let finisher = {
+            let progress = Arc::clone(&progress);
+            thread::spawn(move || progress.finished(2))
+        };
+        progress.wait_for(2);
+        assert!(!progress.is_past(1));
+        finisher.join().unwrap();
+    });
+}
+
+#[test]
+fn all_who_take_what_waits_go_on_when_it_is_processed_whoever_took_it() {
+    model(|| {
+        // What waits, and the number of what was taken last.
+        let slot = Arc::new(Mutex::new((Some(()), 0)));
+        let (progress, processed) = (Arc::new(Progress::new()), Arc::new(AtomicU32::new(0)));
+        let others = [(); 2].map(|()| {
+            let (slot, progress) = (Arc::clone(&slot), Arc::clone(&progress));
+            let processed = Arc::clone(&processed);
+            thread::spawn(move || {
+                let mut cold = lock(&slot);
+                let begun = cold.1;
+                let taken = cold.0.take();
+                cold.1 += u64::from(taken.is_some());
+                drop(cold);
+                if taken.is_some() {
+                    processed.store(1, Ordering::Relaxed);
+                    progress.finished(1);
+                }
+                progress.wait_for(begun);
+                assert_eq!(processed.load(Ordering::Relaxed), 1);
+            })
+        });
+        for other in others {
+            other.join().unwrap();
+        }
+    });
+}
+
 /// A slot as slot.rs has it: elements, `len`, and behind the lock what was moved out already, and how many
 /// buffers there were.
 struct Slot {

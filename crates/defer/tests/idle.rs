@@ -1,0 +1,171 @@
+//! What waits in the buffers of idle threads is processed by others that ask for it: once, whole, and before they go
+//! on.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::Lazy;
+use corewise_defer::{Environment, Pending, Process, Settings, Strategy, Synchronous, deferred};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+#[deferred]
+trait Calls {
+    fn call(&self, thread: u32, number: u32);
+}
+
+/// What was executed, by buffer.
+type Seen = Arc<Mutex<Vec<Vec<(u32, u32)>>>>;
+
+struct Collect(Seen);
+
+struct Buffer(Mutex<Vec<(u32, u32)>>);
+
+impl Calls for Buffer {
+    fn call(&self, thread: u32, number: u32) {
+        self.0.lock().unwrap().push((thread, number));
+    }
+}
+
+impl Process<CallsBuffer> for Collect {
+    fn process(&self, calls: &mut Pending<'_, CallsBuffer>) {
+        let buffer = Buffer(Mutex::default());
+        calls.execute(&buffer);
+        self.0.lock().unwrap().push(buffer.0.into_inner().unwrap());
+    }
+}
+
+fn environment(strategy: impl Strategy, capacity: u32) -> (Environment<CallsBuffer>, Seen) {
+    let seen = Seen::default();
+    let settings = Settings::new(strategy).capacity(capacity);
+    let environment = settings.environment_around(Collect(Arc::clone(&seen)));
+    (environment, seen)
+}
+
+fn seen(seen: &Seen) -> Vec<(u32, u32)> {
+    seen.lock().unwrap().concat()
+}
+
+#[test]
+fn who_asks_processes_what_idle_threads_called_and_not_its_own() {
+    let (environment, all) = environment(Synchronous, 10);
+    let [idle, busy] = [(); 2].map(|()| environment.producer());
+    idle.call(0, 1);
+    busy.call(1, 1);
+    idle.call(0, 2);
+    busy.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2)]);
+    idle.call(0, 3);
+    busy.process_current();
+    busy.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2), (1, 1), (0, 3)]);
+}
+
+#[test]
+fn threads_that_exchanged_a_buffer_since_are_not_idle() {
+    let (environment, all) = environment(Synchronous, 10);
+    let [other, asks] = [(); 2].map(|()| environment.producer());
+    other.call(0, 1);
+    other.process_current();
+    other.call(0, 2);
+    asks.process_idle();
+    assert_eq!(seen(&all), [(0, 1)]);
+    asks.process_current();
+    asks.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2)]);
+}
+
+#[test]
+fn a_new_thread_that_never_exchanged_one_is_idle_and_an_older_one_may_be_for_a_new_one() {
+    let (environment, all) = environment(Synchronous, 10);
+    let older = environment.producer();
+    older.call(0, 1);
+    older.process_current();
+    older.call(0, 2);
+    let newer = environment.producer();
+    newer.call(1, 1);
+    newer.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2)]);
+    older.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2), (1, 1)]);
+}
+
+#[test]
+fn what_waits_in_a_queue_comes_first() {
+    let (environment, all) = environment(Lazy::default(), 10);
+    let [idle, asks] = [(); 2].map(|()| environment.producer());
+    idle.call(0, 1);
+    idle.process_current();
+    idle.call(0, 2);
+    asks.process_current();
+    asks.process_idle();
+    assert_eq!(seen(&all), [(0, 1), (0, 2)]);
+}
+
+#[test]
+fn calls_of_many_idle_threads_share_buffers_as_far_as_there_is_room() {
+    for capacity in [1, 4, 100] {
+        let (environment, all) = environment(Synchronous, 4);
+        let idle: Vec<_> = (0..5).map(|_| environment.producer()).collect();
+        environment.set_capacity(capacity);
+        let asks = environment.producer();
+        for number in 0..3 {
+            for (thread, idle) in (0..).zip(&idle) {
+                idle.call(thread, number);
+            }
+        }
+        asks.process_idle();
+        let threads = (0..5).flat_map(|thread| (0..3).map(move |number| (thread, number)));
+        assert!(seen(&all).into_iter().eq(threads), "{capacity}");
+        let buffers = all.lock().unwrap().len();
+        assert_eq!(buffers, 15_usize.div_ceil(capacity as usize));
+        environment.finish();
+        let report = environment.report();
+        assert_eq!((report.calls, report.lost, report.pending), (15, 0, 0));
+    }
+}
+
+#[deferred]
+trait Held {
+    fn held(&self);
+}
+
+/// A body says that it has begun, and ends when it is told.
+struct Holds {
+    begun: SyncSender<()>,
+    told: Mutex<Receiver<()>>,
+    ended: Arc<Mutex<bool>>,
+}
+
+impl Held for Holds {
+    fn held(&self) {
+        self.begun.send(()).unwrap();
+        self.told.lock().unwrap().recv().unwrap();
+        *self.ended.lock().unwrap() = true;
+    }
+}
+
+#[test]
+fn what_somebody_else_took_from_an_idle_thread_is_waited_for() {
+    let (begun, has_begun) = sync_channel(1);
+    let (tells, told) = sync_channel(1);
+    let ended = Arc::new(Mutex::new(false));
+    let environment: Environment<HeldBuffer> = Settings::new(Synchronous).environment(Holds {
+        begun,
+        told: Mutex::new(told),
+        ended: Arc::clone(&ended),
+    });
+    let idle = environment.producer();
+    idle.held();
+    std::thread::scope(|scope| {
+        scope.spawn(|| environment.process_idle());
+        has_begun.recv().unwrap();
+        let waits = scope.spawn(|| {
+            environment.process_idle();
+            *ended.lock().unwrap()
+        });
+        std::thread::yield_now();
+        tells.send(()).unwrap();
+        assert!(waits.join().unwrap());
+    });
+}
