@@ -290,6 +290,31 @@ fn what_comes_late_of_a_thread_races_with_what_its_next_segment_comes_after() {
 }
 
 #[test]
+fn what_several_threads_did_in_many_lives_of_memory_is_compared_life_by_life() {
+    let write = Step::Access {
+        granule: 0,
+        granules: 1,
+        mask: 0xff,
+        kind: kind::WRITE,
+    };
+    let all = words();
+    let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
+    // One thread's in the first life and in four later ones, and then the other's in the first.
+    let log = [0, 0, 0, 0, 0, 1].map(|thread| (thread, write.clone()));
+    let mut accesses = recorded(&search, &log);
+    for (life, access) in (0..5).zip(&mut accesses) {
+        access.run.access.life = life;
+    }
+    search.sorting(|sorting| {
+        for Recorded { run, .. } in &accesses {
+            let (place, segment, site, extent) = run.access.packed(run.granules);
+            sorting.access(place, segment, site, extent);
+        }
+    });
+    assert_eq!(found(&search), Pairs::from([(1000, 0, 1)]));
+}
+
+#[test]
 fn a_search_goes_on_where_another_stopped_in_the_same_words() {
     let all = words();
     let access = |thread: u16, site: u32| Access {

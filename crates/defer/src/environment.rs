@@ -118,14 +118,13 @@ impl<C: Columns> Environment<C> {
         self.core.finish();
     }
 
-    /// Processes, on the calling thread, what waits in a queue, and in the buffers of threads that are idle: that have
-    /// not exchanged theirs since this thread's exchange before. So what those called before is not held up until they
-    /// go on, where something that this thread is about to submit should come after it. Where nothing waits, that
-    /// costs a look at each thread's buffer.
+    /// Processes what waits in a queue, and in the buffers of threads that are idle: that have not exchanged theirs
+    /// since this thread's exchange before. So what those called before does not wait until they go on, where what
+    /// this thread is about to submit should come after it. The calling thread does that, and waits for what others
+    /// process of it. Where there is nothing, it costs a look at each thread's buffer.
     ///
-    /// What others took out of these buffers before is waited for. What others took out of the queue, or threads that
-    /// are not idle have in their buffers, may still be processed later. A body must not call this: it would wait for
-    /// itself.
+    /// What threads that are not idle called, or that have ended, may still be processed later. A body must not call
+    /// this: it would wait for itself.
     pub fn process_idle(&self) {
         local::owned(&self.core).process_idle();
     }

@@ -55,17 +55,4 @@ impl Progress {
         }
         state.waiters -= 1;
     }
-
-    /// Sleeps until this buffer is processed, whatever is with those before it. Somebody has begun it.
-    pub(crate) fn wait_for(&self, buffer: u64) {
-        if self.is_past(buffer) {
-            return;
-        }
-        let mut state = lock(&self.state);
-        state.waiters += 1;
-        while !self.is_past(buffer) && !state.beyond.contains(&buffer) {
-            state = wait(&self.changed, state);
-        }
-        state.waiters -= 1;
-    }
 }

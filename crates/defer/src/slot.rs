@@ -33,12 +33,15 @@ pub(crate) struct Slot<C: Columns> {
     pace: Cell<Pace>,
     /// The environment's number of exchanges at this slot's last, or when it was made. The owner's own.
     since: Cell<u64>,
-    /// The same for others; 0: nothing was exchanged here.
+    /// The same for others; 0: nothing was exchanged here; [`NOW`]: the owner is about it.
     exchanged: AtomicU64,
     cold: Mutex<Cold<C>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) core: Arc<Core<C>>,
 }
+
+/// The owner has a buffer in hand, which may be in no queue yet.
+const NOW: u64 = u64::MAX;
 
 /// What appending needs.
 #[derive(Clone, Copy)]
@@ -52,8 +55,6 @@ struct Cold<C: Columns> {
     block: Block<C>,
     /// The number of this buffer among the thread's, from 1; another one after each drain.
     number: u64,
-    /// The number of what was drained last; 0: nothing was.
-    drained: u64,
 }
 
 /// What was moved out of a slot, together with what others had in theirs.
@@ -62,17 +63,8 @@ pub(crate) struct Moved {
     pub(crate) number: Option<u64>,
     /// Whether nothing was left for want of room.
     pub(crate) is_all: bool,
-    /// The number of what was drained before, and may still be processed by whoever did; 0: nothing was.
+    /// The number of the last buffer that is in a queue, or that somebody processes; 0: that is not known.
     pub(crate) begun: u64,
-}
-
-impl<C: Columns> Cold<C> {
-    /// Something was moved out: its number.
-    fn drains(&mut self) -> u64 {
-        self.drained = self.number;
-        self.number += 1;
-        self.drained
-    }
 }
 
 // SAFETY: see the module's head: `hot` and `pace` are only used by the owner, everything else is behind a
@@ -88,11 +80,7 @@ impl<C: Columns> Slot<C> {
             pace: Cell::new(Pace::begin(Instant::now())),
             since: Cell::new(core.exchanges()),
             exchanged: AtomicU64::new(0),
-            cold: Mutex::new(Cold {
-                block,
-                number: 1,
-                drained: 0,
-            }),
+            cold: Mutex::new(Cold { block, number: 1 }),
             progress: Arc::new(Progress::new()),
             core,
         }
@@ -133,10 +121,15 @@ impl<C: Columns> Slot<C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn exchange(&self) {
+        self.since.set(self.core.count_exchange());
+        // Before the lock is taken, so that whoever has it afterwards sees it.
+        self.exchanged.store(NOW, Ordering::Relaxed);
+        self.submit();
+        self.exchanged.store(self.since.get(), Ordering::Release);
+    }
+
+    fn submit(&self) {
         let began = Instant::now();
-        let exchanges = self.core.count_exchange();
-        self.since.set(exchanges);
-        self.exchanged.store(exchanges, Ordering::Relaxed);
         let mut cold = lock(&self.cold);
         if cold.block.left() == 0 {
             // Nothing was called, or somebody drained it: it is as good as an empty one.
@@ -193,11 +186,15 @@ impl<C: Columns> Slot<C> {
         C: 'b,
     {
         let mut cold = lock(&self.cold);
-        let begun = cold.drained;
+        let begun = match self.exchanged.load(Ordering::Acquire) {
+            NOW => 0,
+            _ => cold.number - 1,
+        };
         let mut number = None;
         if cold.block.left() > 0 {
             cold.block.move_to(together());
-            number = Some(cold.drains());
+            number = Some(cold.number);
+            cold.number += 1;
         }
         Moved {
             number,
@@ -211,7 +208,8 @@ impl<C: Columns> Slot<C> {
             return;
         }
         let moved = self.core.moved(&mut cold.block);
-        let number = cold.drains();
+        let number = cold.number;
+        cold.number += 1;
         drop(cold);
         let work = self.core.wrap(moved, number, Arc::clone(&self.progress));
         work.run(By::Waiter);

@@ -1,7 +1,9 @@
 //! What waits in the buffers of several threads, moved into one buffer and processed as one.
 //!
-//! Whoever does that for others holds no lock while bodies run, and waits for what others do so at the same time: when
-//! it goes on, all that waited there before is processed, whoever had it in hand.
+//! Whoever does that holds no lock while bodies run. Then it waits for buffers that those threads gave away before, or
+//! that others took from them: when it goes on, all that they had called is processed, whoever had it in hand. That
+//! ends, since those who process something wait for nothing. Only of a thread that has a buffer in hand itself, to give
+//! it away or to process it, that buffer is not waited for: it may come into a queue from which nobody takes it.
 
 use crate::block::Block;
 use crate::columns::Columns;
@@ -20,7 +22,8 @@ struct Together<'c, C: Columns> {
 }
 
 impl<C: Columns> Together<'_, C> {
-    /// Takes what waits in a slot. The number of what others took there before; 0: nothing.
+    /// Takes what waits in a slot. The number of the last buffer of that thread that is in a queue, or that somebody
+    /// else processes; 0: that is not known.
     fn take(&mut self, slot: &Slot<C>) -> u64 {
         let (core, block) = (self.core, &mut self.block);
         let moved = slot.move_to(|| block.get_or_insert_with(|| core.begin()));
@@ -30,7 +33,7 @@ impl<C: Columns> Together<'_, C> {
         self.from.extend(number);
         if !moved.is_all {
             self.process();
-            // What others took meanwhile came after what is ours now.
+            // What others take meanwhile comes after what was ours.
             self.take(slot);
         }
         moved.begun
@@ -59,7 +62,11 @@ impl<C: Columns> Core<C> {
         let begun: Vec<u64> = slots.iter().map(|slot| together.take(slot)).collect();
         together.process();
         for (slot, begun) in slots.iter().zip(begun) {
-            slot.progress.wait_for(begun);
+            while !slot.progress.is_past(begun) {
+                if !self.strategy().help() {
+                    slot.progress.wait(begun);
+                }
+            }
         }
     }
 }

@@ -172,45 +172,57 @@ fn a_waiter_goes_on_when_all_earlier_buffers_are_processed_in_any_order() {
 }
 
 #[test]
-fn who_waits_for_one_buffer_goes_on_when_it_is_processed_whatever_is_with_those_before() {
+fn who_takes_what_idle_threads_have_goes_on_when_it_is_processed_whoever_took_it() {
     model(|| {
-        let progress = Arc::new(Progress::new());
-        let finisher = {
-            let progress = Arc::clone(&progress);
-            thread::spawn(move || progress.finished(2))
-        };
-        progress.wait_for(2);
-        assert!(!progress.is_past(1));
-        finisher.join().unwrap();
-    });
-}
-
-#[test]
-fn all_who_take_what_waits_go_on_when_it_is_processed_whoever_took_it() {
-    model(|| {
-        // What waits, and the number of what was taken last.
-        let slot = Arc::new(Mutex::new((Some(()), 0)));
+        // What waits, how many buffers were taken or exchanged, and whether one is being exchanged.
+        let slot = Arc::new((Mutex::new((Some(()), 0)), AtomicU32::new(0)));
         let (progress, processed) = (Arc::new(Progress::new()), Arc::new(AtomicU32::new(0)));
-        let others = [(); 2].map(|()| {
-            let (slot, progress) = (Arc::clone(&slot), Arc::clone(&progress));
-            let processed = Arc::clone(&processed);
+        let process = {
+            let (progress, processed) = (Arc::clone(&progress), Arc::clone(&processed));
+            move || {
+                processed.store(1, Ordering::Relaxed);
+                progress.finished(1);
+            }
+        };
+        let take = |slot: &Mutex<(Option<()>, u64)>| {
+            let mut cold = lock(slot);
+            let taken = cold.0.take();
+            cold.1 += u64::from(taken.is_some());
+            taken
+        };
+        let owner = {
+            let (slot, process) = (Arc::clone(&slot), process.clone());
             thread::spawn(move || {
-                let mut cold = lock(&slot);
-                let begun = cold.1;
-                let taken = cold.0.take();
-                cold.1 += u64::from(taken.is_some());
-                drop(cold);
-                if taken.is_some() {
-                    processed.store(1, Ordering::Relaxed);
-                    progress.finished(1);
+                slot.1.store(1, Ordering::Relaxed);
+                if take(&slot.0).is_some() {
+                    process();
                 }
-                progress.wait_for(begun);
-                assert_eq!(processed.load(Ordering::Relaxed), 1);
+                slot.1.store(0, Ordering::Release);
             })
-        });
-        for other in others {
-            other.join().unwrap();
+        };
+        let other = {
+            let (slot, process) = (Arc::clone(&slot), process.clone());
+            thread::spawn(move || {
+                if take(&slot.0).is_some() {
+                    process();
+                }
+            })
+        };
+        let mut cold = lock(&slot.0);
+        let taken = cold.0.take();
+        cold.1 += u64::from(taken.is_some());
+        let place = cold.1;
+        let is_exchanging = slot.1.load(Ordering::Relaxed) != 0;
+        drop(cold);
+        if taken.is_some() {
+            process();
         }
+        if !is_exchanging {
+            progress.wait(place);
+            assert_eq!(processed.load(Ordering::Relaxed), 1);
+        }
+        owner.join().unwrap();
+        other.join().unwrap();
     });
 }
 

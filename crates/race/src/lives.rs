@@ -19,7 +19,7 @@
 //! before it ends, at the beginning of a page.
 
 use corewise_analyses::race::LIFE_BITS;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Pieces of a half of the table, a byte each. A power of two.
 const HALF: usize = 1 << 28;
@@ -39,6 +39,9 @@ const _: () = assert!(LIFE_BITS == 8 + 16);
 const MAPPED: u64 = 1 << 45;
 
 static AT: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Odd: memory began another life since somebody asked ([`begun`]).
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// Makes the table. Without it, all memory has one life.
 pub(crate) fn begin() {
@@ -116,16 +119,38 @@ pub(crate) fn of_accessed(address: u64) -> u32 {
 pub(crate) fn next(address: u64, bytes: u64) -> u32 {
     let end = address + bytes.min(PIECE * HALF as u64 - PIECE);
     let mut at = address & !(PIECE - 1);
+    let mut any = false;
     while at < end {
         let behind = (at / CHUNK_BYTES + 1) * CHUNK_BYTES;
         match chunk(at) {
             None => return 0,
-            Some(chunk) if chunk.load(Ordering::Relaxed) != 0 => each_piece(at, end.min(behind)),
+            Some(chunk) if chunk.load(Ordering::Relaxed) != 0 => {
+                each_piece(at, end.min(behind));
+                any = true;
+            }
             Some(_) => {}
         }
         at = behind;
     }
+    // Who uses the memory afterwards, and was given it, finds this said. Mostly it is said already.
+    if any && BEGUN.load(Ordering::Relaxed) & 1 == 0 {
+        BEGUN.fetch_or(1, Ordering::Release);
+    }
     of(address)
+}
+
+/// A number that is another one whenever memory that was accessed began another life meanwhile, by whichever thread.
+pub(crate) fn begun() -> u32 {
+    let now = BEGUN.load(Ordering::Acquire);
+    if now & 1 == 0 {
+        return now;
+    }
+    let next = now.wrapping_add(1);
+    match BEGUN.compare_exchange(now, next, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => next,
+        // Somebody else asked, and there may be another by now.
+        Err(now) => now & !1,
+    }
 }
 
 /// All pieces of a chunk's memory begin another.

@@ -1,5 +1,6 @@
 //! Where a thread records its accesses.
 
+use crate::lives;
 use crate::process::Process;
 use corewise_analyses::inside::Quiet;
 use corewise_analyses::race::{Access, Accesses as _, AccessesBuffer, Counter, Run, Search};
@@ -28,6 +29,8 @@ pub(crate) struct Recorder {
     known: u32,
     /// Accesses recorded and not yet counted.
     recorded: u64,
+    /// What [`lives::begun`] said last.
+    begun: u32,
 }
 
 impl Recorder {
@@ -45,6 +48,7 @@ impl Recorder {
             segment,
             known: segment,
             recorded: 0,
+            begun: lives::begun(),
         }
     }
 
@@ -63,6 +67,7 @@ impl Recorder {
                     let _quiet = Quiet::now();
                     self.process.at_exchange(self.recorded);
                     self.recorded = 0;
+                    after_others(producer, &mut self.begun);
                     producer.access(place, segment, site, extent);
                     self.tell(segment);
                 } else {
@@ -87,6 +92,7 @@ impl Recorder {
             && recorded > 0
         {
             let _quiet = Quiet::now();
+            after_others(producer, &mut self.begun);
             producer.process_current();
         }
         self.tell(self.segment);
@@ -126,5 +132,14 @@ impl Recorder {
     /// Takes what the thread had out of its parent's hands, in a forked child: its buffer is the parent's.
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(std::mem::replace(&mut self.front, Front::Nothing));
+    }
+}
+
+/// A buffer is about to be given away. Where memory began another life since the one before was, what others
+/// accessed is compared first: of a life before the last, nothing is kept that it could be compared with.
+fn after_others(producer: &Producer<AccessesBuffer>, known: &mut u32) {
+    let begun = lives::begun();
+    if std::mem::replace(known, begun) != begun {
+        producer.process_idle();
     }
 }

@@ -152,6 +152,32 @@ fn every_manner_and_capacity_finds_the_same() {
 }
 
 #[test]
+fn what_a_thread_that_does_nothing_more_did_races_with_what_others_do_however_often_they_allocate_again()
+ {
+    let Some(program) = cases() else { return };
+    for case in [
+        "race_block_allocated_again",
+        "race_block_allocated_again_often",
+        "fine_block_allocated_again",
+    ] {
+        for (manner, capacity) in [
+            (Manner::Adaptive, 0),
+            (Manner::Adaptive, 5),
+            (Manner::Synchronous, 0),
+            (Manner::Pool, 0),
+        ] {
+            for run in 0..10 {
+                let (_, findings) =
+                    searched(&program.instrumented, &[case], wanted(manner, capacity));
+                let found = !findings.races.is_empty();
+                let expected = case.starts_with("race_");
+                assert_eq!(found, expected, "{case}, {manner:?}, {capacity}, {run}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_report_says_both_places_the_variable_and_the_locks() {
     let Some(program) = cases() else { return };
     let (_, findings) = searched(

@@ -17,6 +17,14 @@ const STEP: usize = 4;
 /// What [`Accesses::access`] is told.
 type Told = (u64, u32, u32, u32);
 
+fn thread_of((_, _, _, extent): &Told) -> u32 {
+    extent >> 20
+}
+
+fn life_of(&(place, segment, site, extent): &Told) -> u32 {
+    Access::unpacked(place, segment, site, extent).access.life
+}
+
 /// Accesses of a buffer, none of which is to more than a page, and how many are in each share of the memory.
 #[derive(Debug)]
 pub(super) struct Sorted {
@@ -24,6 +32,8 @@ pub(super) struct Sorted {
     counts: [u32; SHARDS],
     /// Places in `all`, share by share.
     order: Vec<u32>,
+    /// Whether they are of several threads.
+    mixed: bool,
 }
 
 impl Sorted {
@@ -32,15 +42,23 @@ impl Sorted {
             all: Vec::new(),
             counts: [0; SHARDS],
             order: Vec::new(),
+            mixed: false,
         }
     }
 
     fn push(&mut self, run: &Run) {
         self.counts[shard_of(run.access.granule)] += 1;
-        self.all.push(run.access.packed(run.granules));
+        let told = run.access.packed(run.granules);
+        self.mixed |= self
+            .all
+            .last()
+            .is_some_and(|last| thread_of(last) != thread_of(&told));
+        self.all.push(told);
     }
 
-    /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came.
+    /// Sorts them: those of each share are from its number on to the next one's, by the order in which they came. Where
+    /// they are of several threads, which used the same memory in many lives, they are in the order of its lives: what
+    /// one thread did in a late life would else push out what another did in an early one.
     fn sort(&mut self) -> [u32; SHARDS + 1] {
         let mut ends = [0; SHARDS + 1];
         for (shard, count) in self.counts.iter().enumerate() {
@@ -54,12 +72,19 @@ impl Sorted {
             self.order[*at as usize] = index as u32;
             *at += 1;
         }
+        if self.mixed {
+            for share in ends.windows(2) {
+                let places = &mut self.order[share[0] as usize..share[1] as usize];
+                places.sort_by_key(|index| life_of(&self.all[*index as usize]));
+            }
+        }
         ends
     }
 
     fn clear(&mut self) {
         self.all.clear();
         self.counts = [0; SHARDS];
+        self.mixed = false;
     }
 }
 

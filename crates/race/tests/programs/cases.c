@@ -97,6 +97,39 @@ static void *uses_then_waits(void *a) { nap(); *pointer = 3; return a; }
 static void race_free_and_use(void) { pointer = malloc(64); both(frees, uses_then_waits); }
 static void race_heap(void) { pointer = malloc(64); both(uses, uses); free(pointer); }
 
+/* One thread uses a block, lives on and does nothing more; the other frees it, and its memory is allocated again. */
+static int times;
+static memory_order orders = memory_order_relaxed;
+static void *uses_then_lives_on(void *a) {
+    *pointer = 1;
+    atomic_store_explicit(&flag, 1, orders);
+    while (!atomic_load_explicit(&count, memory_order_relaxed)) usleep(100);
+    return a;
+}
+static void *allocates_again(void *a) {
+    while (!atomic_load_explicit(&flag, orders)) usleep(100);
+    int *mine = pointer;
+    for (int i = 0; i < times; i++) {
+        *mine = 2;
+        free(mine);
+        mine = malloc(64);
+    }
+    free(mine);
+    return a;
+}
+static void block_allocated_again(void) {
+    pthread_t user, other;
+    pointer = malloc(64);
+    pthread_create(&user, NULL, uses_then_lives_on, NULL);
+    pthread_create(&other, NULL, allocates_again, NULL);
+    pthread_join(other, NULL);
+    atomic_store_explicit(&count, 1, memory_order_relaxed);
+    pthread_join(user, NULL);
+}
+static void race_block_allocated_again(void) { times = 3; block_allocated_again(); }
+static void race_block_allocated_again_often(void) { times = 10; block_allocated_again(); }
+static void fine_block_allocated_again(void) { times = 10; orders = memory_order_seq_cst; block_allocated_again(); }
+
 static void *plain_flag_sets(void *a) { shared = 42; ready = 1; return a; }
 static void *plain_flag_waits(void *a) { for (int i = 0; i < 1000000 && !ready; i++) sched_yield(); result = shared; return a; }
 static void race_volatile_flag(void) { both(plain_flag_sets, plain_flag_waits); }
@@ -417,6 +450,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(race_semaphore_too_early), CASE(race_on_a_stack), CASE(race_bit_fields),
     CASE(race_trylock_ignored), CASE(race_sends_too_early), CASE(race_read_into), CASE(race_close),
     CASE(race_memcmp), CASE(race_lock_destroyed),
+    CASE(race_block_allocated_again), CASE(race_block_allocated_again_often),
     CASE(fine_nothing), CASE(fine_one_lock), CASE(fine_neighbouring_bytes), CASE(fine_reads),
     CASE(fine_create_and_join), CASE(fine_rwlock), CASE(fine_rwlock_writers), CASE(fine_spin_lock),
     CASE(fine_trylock), CASE(fine_condition), CASE(fine_barrier), CASE(fine_semaphore),
@@ -430,7 +464,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_mapped_again), CASE(fine_small_block_reuse), CASE(fine_at_exit), CASE(fine_lock_destroyed),
     CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
     CASE(fine_signal_where_order_is_ignored), CASE(fine_threads_of_threads),
-    CASE(fine_signals_while_threads_begin),
+    CASE(fine_signals_while_threads_begin), CASE(fine_block_allocated_again),
 };
 
 int main(int argc, char **argv) {
