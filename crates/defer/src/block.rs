@@ -100,13 +100,17 @@ impl<C: Columns> Block<C> {
         self.head().len.load(Ordering::Acquire) - self.next
     }
 
+    /// How many more it can store, where nobody else does.
+    pub(crate) fn room(&self) -> u32 {
+        self.capacity - self.head().len.load(Ordering::Acquire)
+    }
+
     /// Moves what is stored at this moment behind what another block has, as far as there is room for it. Nothing was
     /// taken out of that one yet.
     pub(crate) fn move_to(&mut self, other: &mut Block<C>) {
         assert_eq!(other.next, 0, "nothing was taken out of it");
         let mut at = other.left();
-        let room = other.capacity - at;
-        let end = self.next + self.left().min(room);
+        let end = self.next + self.left().min(other.room());
         while self.next < end {
             // SAFETY: what is between `next` and the head's `len` is stored and ours; the other has room (above).
             unsafe {

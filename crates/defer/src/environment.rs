@@ -118,13 +118,14 @@ impl<C: Columns> Environment<C> {
         self.core.finish();
     }
 
-    /// Processes what waits in a queue, and in the buffers of threads that are idle: that have not exchanged theirs
-    /// since this thread's exchange before. So what those called before does not wait until they go on, where what
-    /// this thread is about to submit should come after it. The calling thread does that, and waits for what others
-    /// process of it. Where there is nothing, it costs a look at each thread's buffer.
+    /// Processes, on the calling thread, what waits in the buffers of threads that are idle: that have not exchanged
+    /// theirs since this thread's exchange before; and first what these threads gave to a queue. So what they called
+    /// is not held up until they go on, where what this thread is about to submit should come after it. Where there is
+    /// nothing, it costs a look at each thread's buffer.
     ///
-    /// What threads that are not idle called, or that have ended, may still be processed later. A body must not call
-    /// this: it would wait for itself.
+    /// What others process of it at this moment is waited for, though not longer than a tenth of a second: order is
+    /// worth no more. What threads that are not idle called, or that have ended, may be processed later, too. A body
+    /// must not call this: it would wait for itself.
     pub fn process_idle(&self) {
         local::owned(&self.core).process_idle();
     }
@@ -260,14 +261,13 @@ impl<C: Columns> Core<C> {
         number: u64,
         progress: Arc<Progress>,
     ) -> Work {
-        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.begins();
         Work::new(block, number, progress, Arc::clone(self))
     }
 
-    /// An empty buffer, of which it counts already that it is to be processed.
-    pub(crate) fn begin(&self) -> Block<C> {
+    /// One more buffer is to be processed.
+    pub(crate) fn begins(&self) {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        self.fresh().0
     }
 
     /// Gives a full buffer to the strategy. How long the producer processed buffers, or waited.

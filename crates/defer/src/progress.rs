@@ -1,7 +1,8 @@
 //! How far the calls of one thread are processed, although its buffers are processed in any order.
 
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, lock, wait};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, lock, wait, wait_at_most};
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 /// What is processed of one thread's buffers. They are counted from 1.
 pub(crate) struct Progress {
@@ -52,6 +53,21 @@ impl Progress {
         state.waiters += 1;
         while !self.is_past(buffer) {
             state = wait(&self.changed, state);
+        }
+        state.waiters -= 1;
+    }
+
+    /// The same, for so long at most.
+    pub(crate) fn wait_at_most(&self, buffer: u64, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        state.waiters += 1;
+        while !self.is_past(buffer) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = wait_at_most(&self.changed, state, left);
         }
         state.waiters -= 1;
     }

@@ -33,15 +33,12 @@ pub(crate) struct Slot<C: Columns> {
     pace: Cell<Pace>,
     /// The environment's number of exchanges at this slot's last, or when it was made. The owner's own.
     since: Cell<u64>,
-    /// The same for others; 0: nothing was exchanged here; [`NOW`]: the owner is about it.
+    /// The same for others; 0: nothing was exchanged here.
     exchanged: AtomicU64,
     cold: Mutex<Cold<C>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) core: Arc<Core<C>>,
 }
-
-/// The owner has a buffer in hand, which may be in no queue yet.
-const NOW: u64 = u64::MAX;
 
 /// What appending needs.
 #[derive(Clone, Copy)]
@@ -57,17 +54,15 @@ struct Cold<C: Columns> {
     number: u64,
 }
 
-/// What was moved out of a slot, together with what others had in theirs.
+/// What is said of a slot when what was in its buffer is in another one, with what others had in theirs.
 pub(crate) struct Moved {
-    /// Its number, if it was anything.
-    pub(crate) number: Option<u64>,
-    /// Whether nothing was left for want of room.
-    pub(crate) is_all: bool,
-    /// The number of the last buffer that is in a queue, or that somebody processes; 0: that is not known.
-    pub(crate) begun: u64,
+    /// The number of the last buffer that the slot's owner gave away, or that somebody took.
+    pub(crate) last: u64,
+    /// Whether that is what was moved now. Else there was nothing.
+    pub(crate) is_now: bool,
 }
 
-// SAFETY: see the module's head: `hot` and `pace` are only used by the owner, everything else is behind a
+// SAFETY: see the module's head: `hot`, `pace` and `since` are only used by the owner, everything else is behind a
 // lock or made for several threads.
 unsafe impl<C: Columns> Send for Slot<C> {}
 // SAFETY: as above.
@@ -121,15 +116,9 @@ impl<C: Columns> Slot<C> {
     #[cold]
     #[inline(never)]
     pub(crate) fn exchange(&self) {
-        self.since.set(self.core.count_exchange());
-        // Before the lock is taken, so that whoever has it afterwards sees it.
-        self.exchanged.store(NOW, Ordering::Relaxed);
-        self.submit();
-        self.exchanged.store(self.since.get(), Ordering::Release);
-    }
-
-    fn submit(&self) {
         let began = Instant::now();
+        self.since.set(self.core.count_exchange());
+        self.exchanged.store(self.since.get(), Ordering::Relaxed);
         let mut cold = lock(&self.cold);
         if cold.block.left() == 0 {
             // Nothing was called, or somebody drained it: it is as good as an empty one.
@@ -142,8 +131,9 @@ impl<C: Columns> Slot<C> {
         let full = std::mem::replace(&mut cold.block, fresh);
         let number = cold.number;
         cold.number += 1;
-        drop(cold);
+        // Before the lock is free: whoever finds nothing here waits for it.
         let work = self.core.wrap(full, number, Arc::clone(&self.progress));
+        drop(cold);
         // With memory short, no more of it is handed about.
         let others = match short {
             true => self.core.process_here(work),
@@ -179,28 +169,32 @@ impl<C: Columns> Slot<C> {
         self.since.get()
     }
 
-    /// Moves what is in the buffer now, if anything is, behind what others had in theirs, as far as there is room for
-    /// it. Any thread may call this.
-    pub(crate) fn move_to<'b>(&self, together: impl FnOnce() -> &'b mut Block<C>) -> Moved
-    where
-        C: 'b,
-    {
+    /// The number of the last buffer that its owner gave away, or that somebody took.
+    pub(crate) fn last(&self) -> u64 {
+        lock(&self.cold).number - 1
+    }
+
+    /// Moves what is in the buffer now, if anything is, behind what others had in theirs, or into a buffer that is made
+    /// now. `None`: there is no room for it. Any thread may call this.
+    pub(crate) fn move_to(&self, together: &mut Option<Block<C>>) -> Option<Moved> {
         let mut cold = lock(&self.cold);
-        let begun = match self.exchanged.load(Ordering::Acquire) {
-            NOW => 0,
-            _ => cold.number - 1,
-        };
-        let mut number = None;
-        if cold.block.left() > 0 {
-            cold.block.move_to(together());
-            number = Some(cold.number);
+        let left = cold.block.left();
+        let is_now = left > 0;
+        if is_now {
+            match together {
+                Some(block) if block.room() < left => return None,
+                Some(block) => cold.block.move_to(block),
+                None => {
+                    self.core.begins();
+                    *together = Some(self.core.moved(&mut cold.block));
+                }
+            }
             cold.number += 1;
         }
-        Moved {
-            number,
-            is_all: cold.block.left() == 0,
-            begun,
-        }
+        Some(Moved {
+            last: cold.number - 1,
+            is_now,
+        })
     }
 
     fn drain_locked(self: &Arc<Self>, mut cold: MutexGuard<'_, Cold<C>>) {
@@ -210,8 +204,8 @@ impl<C: Columns> Slot<C> {
         let moved = self.core.moved(&mut cold.block);
         let number = cold.number;
         cold.number += 1;
-        drop(cold);
         let work = self.core.wrap(moved, number, Arc::clone(&self.progress));
+        drop(cold);
         work.run(By::Waiter);
     }
 

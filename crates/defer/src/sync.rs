@@ -3,6 +3,7 @@
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// A thread that sleeps until it is woken, without a lock: as [`std::thread::park`], which remembers that it was woken
 /// meanwhile, and may wake for nothing.
@@ -42,4 +43,14 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> Mute
     condition
         .wait(guard)
         .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The same, for so long at most.
+pub(crate) fn wait_at_most<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    time: Duration,
+) -> MutexGuard<'a, T> {
+    let waited = condition.wait_timeout(guard, time);
+    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
 }
