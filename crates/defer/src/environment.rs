@@ -123,9 +123,12 @@ impl<C: Columns> Environment<C> {
     /// is not held up until they go on, where what this thread is about to submit should come after it. Where there is
     /// nothing, it costs a look at each thread's buffer.
     ///
-    /// What others process of it at this moment is waited for, though not longer than a tenth of a second: order is
-    /// worth no more. What threads that are not idle called, or that have ended, may be processed later, too. A body
-    /// must not call this: it would wait for itself.
+    /// Where there is something, what this thread has in its buffer is processed together with it: which of the calls
+    /// came first is for whoever executes them to say. What others process at this moment of what idle threads called is
+    /// waited for, though not longer than a second, and not again where that was in vain: order is worth no more.
+    ///
+    /// What threads called that are not idle, or that have ended, or this thread in earlier buffers, may be processed
+    /// later. A body must not call this: it would wait for itself.
     pub fn process_idle(&self) {
         local::owned(&self.core).process_idle();
     }
@@ -294,21 +297,28 @@ impl<C: Columns> Core<C> {
         self.processed();
     }
 
-    /// Moves what a buffer holds that a thread is still filling into one of its own.
-    pub(crate) fn moved(&self, from: &mut Block<C>) -> Block<C> {
-        let (fresh, _) = self.fresh();
-        let mut to = match fresh.capacity() >= from.left() {
-            true => fresh,
-            false => {
-                self.account.unmade(fresh.bytes());
-                let heap: Arc<dyn Memory> = Arc::new(Heap);
-                let large = self.must(Block::new(&heap, from.capacity()));
-                self.account.made(large.bytes());
-                large
-            }
+    /// Moves what a buffer holds that a thread is still filling into one of its own, with room for so many calls at
+    /// least, where there is memory for them, and in any case for these.
+    pub(crate) fn moved(&self, from: &mut Block<C>, capacity: u32) -> Block<C> {
+        let mut to = match self.capacity() >= capacity {
+            true => self.fresh().0,
+            false => self.large(capacity),
         };
+        if to.capacity() < from.left() {
+            self.account.unmade(to.bytes());
+            to = self.large(from.capacity());
+        }
         from.move_to(&mut to);
         to
+    }
+
+    fn large(&self, capacity: u32) -> Block<C> {
+        let heap: Arc<dyn Memory> = Arc::new(Heap);
+        let large = Block::new(&self.memory, capacity);
+        let large = large.or_else(|| Block::new(&heap, capacity));
+        let large = self.must(large);
+        self.account.made(large.bytes());
+        large
     }
 
     fn execute(&self, block: &mut Block<C>) {

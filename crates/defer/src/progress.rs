@@ -57,8 +57,8 @@ impl Progress {
         state.waiters -= 1;
     }
 
-    /// The same, for so long at most.
-    pub(crate) fn wait_at_most(&self, buffer: u64, time: Duration) {
+    /// The same, for so long at most. Whether they are.
+    pub(crate) fn wait_at_most(&self, buffer: u64, time: Duration) -> bool {
         let until = Instant::now() + time;
         let mut state = lock(&self.state);
         state.waiters += 1;
@@ -70,5 +70,6 @@ impl Progress {
             state = wait_at_most(&self.changed, state, left);
         }
         state.waiters -= 1;
+        self.is_past(buffer)
     }
 }

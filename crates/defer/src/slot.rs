@@ -24,6 +24,7 @@ use crate::work::By;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 /// One thread's end of an environment.
@@ -35,6 +36,8 @@ pub(crate) struct Slot<C: Columns> {
     since: Cell<u64>,
     /// The same for others; 0: nothing was exchanged here.
     exchanged: AtomicU64,
+    /// Somebody waited in vain for what others had in hand of this thread.
+    given_up: AtomicBool,
     cold: Mutex<Cold<C>>,
     pub(crate) progress: Arc<Progress>,
     pub(crate) core: Arc<Core<C>>,
@@ -75,6 +78,7 @@ impl<C: Columns> Slot<C> {
             pace: Cell::new(Pace::begin(Instant::now())),
             since: Cell::new(core.exchanges()),
             exchanged: AtomicU64::new(0),
+            given_up: AtomicBool::new(false),
             cold: Mutex::new(Cold { block, number: 1 }),
             progress: Arc::new(Progress::new()),
             core,
@@ -169,6 +173,16 @@ impl<C: Columns> Slot<C> {
         self.since.get()
     }
 
+    /// Whether what others have in hand of this thread is worth waiting for, where only order is gained.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        !self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// It is not any more.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
     /// The number of the last buffer that its owner gave away, or that somebody took.
     pub(crate) fn last(&self) -> u64 {
         lock(&self.cold).number - 1
@@ -186,7 +200,9 @@ impl<C: Columns> Slot<C> {
                 Some(block) => cold.block.move_to(block),
                 None => {
                     self.core.begins();
-                    *together = Some(self.core.moved(&mut cold.block));
+                    // With room for some of others, too.
+                    let capacity = self.core.capacity().max(left).saturating_mul(2);
+                    *together = Some(self.core.moved(&mut cold.block, capacity));
                 }
             }
             cold.number += 1;
@@ -201,7 +217,8 @@ impl<C: Columns> Slot<C> {
         if cold.block.left() == 0 {
             return;
         }
-        let moved = self.core.moved(&mut cold.block);
+        let left = cold.block.left();
+        let moved = self.core.moved(&mut cold.block, left);
         let number = cold.number;
         cold.number += 1;
         let work = self.core.wrap(moved, number, Arc::clone(&self.progress));

@@ -1,8 +1,9 @@
 //! What waits in the buffers of several threads, moved into one buffer and processed as one.
 //!
 //! A thread's buffer is moved under its slot's lock, and no other lock of a slot is held then; none is while bodies
-//! run. Whoever moved something processes it before it waits for anything. So waiting for what others took ends,
-//! unless one of them was killed in the middle: therefore there is an end to it.
+//! run. Whoever moved something processes it before it waits for anything. So waiting for what others took ends, unless
+//! one of them was killed in the middle, or only its parent has it, which forked. So there is an end to it, and what a
+//! thread called is not waited for again where that was in vain.
 
 use crate::block::Block;
 use crate::columns::Columns;
@@ -15,7 +16,11 @@ use std::time::{Duration, Instant};
 
 /// How long whoever processes what idle threads called waits for what others do of that. Mostly that is over in a
 /// thousandth of this.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How often slots are looked at, at most, before what was found there is processed. Where their owners are idle, the
+/// second time nothing is new.
+const PASSES: usize = 4;
 
 /// One buffer for the calls of several threads.
 struct Together<'c, C: Columns> {
@@ -26,6 +31,14 @@ struct Together<'c, C: Columns> {
 }
 
 impl<C: Columns> Together<'_, C> {
+    fn new(core: &Core<C>) -> Together<'_, C> {
+        Together {
+            core,
+            block: None,
+            from: Vec::new(),
+        }
+    }
+
     /// Takes what waits in a slot. The number of the last buffer that its owner gave away, or that somebody took.
     fn take(&mut self, slot: &Slot<C>) -> u64 {
         loop {
@@ -38,6 +51,20 @@ impl<C: Columns> Together<'_, C> {
             // The next one is made for it, and has room.
             self.process();
         }
+    }
+
+    /// Takes what waits in slots: the same of each. Of two calls, one may have been made after the other was by another
+    /// thread, whose slot was looked at before. So they are looked at again until there is nothing new.
+    fn take_all(&mut self, slots: &[Arc<Slot<C>>]) -> Vec<u64> {
+        let mut last = Vec::new();
+        for _ in 0..PASSES {
+            let before = last;
+            last = slots.iter().map(|slot| self.take(slot)).collect();
+            if self.from.is_empty() || last == before {
+                break;
+            }
+        }
+        last
     }
 
     fn process(&mut self) {
@@ -53,17 +80,11 @@ impl<C: Columns> Together<'_, C> {
 }
 
 impl<C: Columns> Core<C> {
-    /// Processes what waits in these slots. For each, the number of the last buffer that its owner gave away before, or
-    /// that somebody took: those before it may still be in a queue, or processed by others.
-    pub(crate) fn process_together(&self, slots: &[Arc<Slot<C>>]) -> Vec<u64> {
-        let mut together = Together {
-            core: self,
-            block: None,
-            from: Vec::new(),
-        };
-        let last = slots.iter().map(|slot| together.take(slot)).collect();
+    /// Processes what waits in these slots.
+    pub(crate) fn process_together(&self, slots: &[Arc<Slot<C>>]) {
+        let mut together = Together::new(self);
+        together.take_all(slots);
         together.process();
-        last
     }
 }
 
@@ -77,13 +98,21 @@ impl<C: Columns> Slot<C> {
         for slot in &idle {
             slot.help(slot.last());
         }
-        let last = self.core.process_together(&idle);
+        let mut together = Together::new(&self.core);
+        let last = together.take_all(&idle);
+        if together.block.is_some() {
+            // What others called may be newer than what is here.
+            together.take(self);
+        }
+        together.process();
         let began = Instant::now();
         for (slot, last) in idle.iter().zip(last) {
             slot.help(last);
-            if !slot.progress.is_past(last) {
+            if slot.is_waited_for() && !slot.progress.is_past(last) {
                 let left = PATIENCE.saturating_sub(began.elapsed());
-                slot.progress.wait_at_most(last, left);
+                if !slot.progress.wait_at_most(last, left) {
+                    slot.give_up();
+                }
             }
         }
     }
