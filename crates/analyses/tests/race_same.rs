@@ -300,7 +300,7 @@ fn what_several_threads_did_in_many_lives_of_memory_is_compared_life_by_life() {
     let all = words();
     let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();
     // One thread's in the first life and in four later ones, and then the other's in the first.
-    let log = [0, 0, 0, 0, 0, 1].map(|thread| (thread, write.clone()));
+    let log = [0, 0, 0, 0, 0, 1].map(|thread| (thread, write));
     let mut accesses = recorded(&search, &log);
     for (life, access) in (0..5).zip(&mut accesses) {
         access.run.access.life = life;
