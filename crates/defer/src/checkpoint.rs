@@ -21,10 +21,43 @@ pub struct Checkpoint {
     drain: Arc<dyn Drain>,
 }
 
+/// Asks for checkpoints in the calls of a thread, which any other may do.
+#[derive(Clone)]
+pub struct Watch(Arc<dyn Drain>);
+
+impl Watch {
+    pub(crate) fn of<C: Columns>(slot: &Arc<Slot<C>>) -> Watch {
+        let drain: Arc<Slot<C>> = Arc::clone(slot);
+        Watch(drain)
+    }
+
+    /// A checkpoint behind the calls that the thread made so far: at least behind all that it made before anything of it
+    /// that the caller saw. `None`: somebody has its buffer in hand at this moment. Does not wait.
+    pub fn checkpoint(&self) -> Option<Checkpoint> {
+        Arc::clone(&self.0).checkpoint_if_free()
+    }
+
+    /// Processes, on the calling thread, what is in the thread's buffer, unless somebody has it in hand. A body must not
+    /// call this.
+    pub fn process(&self) {
+        Arc::clone(&self.0).drain_if_free();
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
 /// What a waiter does for the calls that are not yet submitted, and for those that wait in a queue.
 trait Drain: Send + Sync {
     fn drain(self: Arc<Self>);
     fn strategy(&self) -> Arc<dyn Strategy>;
+    /// See [`Watch::process`].
+    fn drain_if_free(self: Arc<Self>);
+    /// See [`Watch::checkpoint`].
+    fn checkpoint_if_free(self: Arc<Self>) -> Option<Checkpoint>;
 }
 
 impl<C: Columns> Drain for Slot<C> {
@@ -34,6 +67,18 @@ impl<C: Columns> Drain for Slot<C> {
 
     fn strategy(&self) -> Arc<dyn Strategy> {
         self.core.strategy()
+    }
+
+    fn drain_if_free(self: Arc<Self>) {
+        Slot::drain_if_free(&self);
+    }
+
+    fn checkpoint_if_free(self: Arc<Self>) -> Option<Checkpoint> {
+        Some(Checkpoint {
+            place: self.place_if_free()?,
+            progress: Arc::clone(&self.progress),
+            drain: self,
+        })
     }
 }
 

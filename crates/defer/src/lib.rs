@@ -93,7 +93,7 @@ mod work;
 pub use account::Report;
 pub use block::{Head, Left, execute_left};
 pub use capacity::{Capacity, available};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Watch};
 pub use columns::{Column, Columns, Execute, Places};
 pub use consumers::{Adaptive, Pool};
 /// ```compile_fail,E0277

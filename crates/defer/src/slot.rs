@@ -57,6 +57,16 @@ struct Cold<C: Columns> {
     number: u64,
 }
 
+impl<C: Columns> Cold<C> {
+    /// The number of the buffer that has the last call made so far.
+    fn place(&self) -> u64 {
+        match self.block.left() {
+            0 => self.number - 1,
+            _ => self.number,
+        }
+    }
+}
+
 /// What is said of a slot when what was in its buffer is in another one, with what others had in theirs.
 pub(crate) struct Moved {
     /// The number of the last buffer that the slot's owner gave away, or that somebody took.
@@ -228,11 +238,12 @@ impl<C: Columns> Slot<C> {
 
     /// The number of the buffer that has the last call made so far.
     pub(crate) fn place(&self) -> u64 {
-        let cold = lock(&self.cold);
-        match cold.block.left() {
-            0 => cold.number - 1,
-            _ => cold.number,
-        }
+        lock(&self.cold).place()
+    }
+
+    /// The same, unless somebody has the buffer in hand.
+    pub(crate) fn place_if_free(&self) -> Option<u64> {
+        Some(self.cold.try_lock().ok()?.place())
     }
 }
 
@@ -292,6 +303,11 @@ impl<C: Columns> Producer<C> {
     /// A checkpoint behind the calls made so far with this producer.
     pub fn checkpoint(&self) -> crate::Checkpoint {
         crate::Checkpoint::behind(&self.slot)
+    }
+
+    /// For other threads, to ask for checkpoints behind the calls made with this producer.
+    pub fn watch(&self) -> crate::Watch {
+        crate::Watch::of(&self.slot)
     }
 }
 

@@ -212,3 +212,30 @@ fn nobody_waits_for_ever_for_what_somebody_took_and_does_not_process() {
         tells.send(()).unwrap();
     });
 }
+
+#[test]
+fn others_ask_for_checkpoints_in_a_threads_calls_and_process_what_it_did_not_give_away() {
+    let (environment, all) = environment(Synchronous, 10);
+    let producer = environment.producer();
+    let watch = producer.watch();
+    std::thread::scope(|scope| {
+        let other = watch.clone();
+        let nothing = scope.spawn(move || other.checkpoint().unwrap().is_processed());
+        assert!(nothing.join().unwrap());
+        producer.call(0, 1);
+        producer.call(0, 2);
+        let other = watch.clone();
+        let before_and_after = scope.spawn(move || {
+            let behind = other.checkpoint().unwrap();
+            let before = behind.is_processed();
+            other.process();
+            (before, behind.is_processed())
+        });
+        assert_eq!(before_and_after.join().unwrap(), (false, true));
+    });
+    assert_eq!(seen(&all), [(0, 1), (0, 2)]);
+    producer.call(0, 3);
+    drop(producer);
+    assert!(watch.checkpoint().unwrap().is_processed());
+    assert_eq!(seen(&all).len(), 3);
+}
