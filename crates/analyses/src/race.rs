@@ -39,5 +39,5 @@ pub use found::Race;
 pub use recent::Recent;
 pub use records::{Block, DESCRIPTOR_BYTES, DESCRIPTORS, ThreadRecord};
 pub use search::{Deferred, FREED, Order, Search, Site};
-pub use settled::Settled;
+pub use settled::{Present, Settled};
 pub use words::{Counter, Reserve};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use corewise_analyses::race::{
-    Access, Accesses, Clock, Counter, Order, Race, Reserve, Run, Search, Site, ThreadClock,
+    Access, Accesses, Clock, Counter, FREED, Order, Race, Reserve, Run, Search, Site, ThreadClock,
     ThreadRecord, kind,
 };
 use proptest::prelude::*;
@@ -18,6 +18,7 @@ enum Step {
         granules: u16,
         mask: u8,
         kind: u8,
+        life: u32,
     },
     Release(u8),
     Acquire(u8),
@@ -28,16 +29,17 @@ enum Step {
     },
 }
 
-/// Accesses are to one granule each, or to many in a row.
+/// Accesses are to one granule each, in two lives of memory that is freed, or to many in a row.
 fn step(runs: bool) -> impl Strategy<Value = Step> {
-    let (granule, granules) = match runs {
-        true => (0_u8..60, 1_u16..40),
-        false => (0..3, 1..2),
+    let (granule, granules, lives, freed) = match runs {
+        true => (0_u8..60, 1_u16..40, 0_u32..1, 0),
+        false => (0..3, 1..2, 0..2, 1),
     };
     let kinds = || prop_oneof![Just(0), Just(kind::WRITE), Just(kind::WRITE | kind::ATOMIC)];
     prop_oneof![
-        6 => (granule, granules, prop_oneof![Just(0x0f), Just(0xf0), Just(0xff), Just(1)], kinds())
-            .prop_map(|(granule, granules, mask, kind)| Step::Access { granule, granules, mask, kind }),
+        6 => (granule, granules, prop_oneof![Just(0x0f), Just(0xf0), Just(0xff), Just(1)],
+            prop_oneof![5 => kinds(), freed => Just(FREED)], lives)
+            .prop_map(|(granule, granules, mask, kind, life)| Step::Access { granule, granules, mask, kind, life }),
         2 => (0_u8..3).prop_map(Step::Release),
         2 => (0_u8..3).prop_map(Step::Acquire),
         1 => (0_u8..3, kinds()).prop_map(|(granule, kind)| Step::Same { granule, kind }),
@@ -71,7 +73,7 @@ fn recorded(search: &Search<'_>, log: &[(u16, Step)]) -> Vec<Recorded> {
     let mut accesses = Vec::new();
     for (index, (thread, step)) in log.iter().enumerate() {
         let clock = &mut threads[usize::from(*thread)];
-        let (granule, granules, mask, kind, code) = match *step {
+        let (granule, granules, mask, (kind, life), code) = match *step {
             Step::Release(at) => {
                 clock.release(&mut released[usize::from(at)]);
                 continue;
@@ -87,8 +89,9 @@ fn recorded(search: &Search<'_>, log: &[(u16, Step)]) -> Vec<Recorded> {
                 granules,
                 mask,
                 kind,
-            } => (granule, granules, mask, kind, index as u64 + 100),
-            Step::Same { granule, kind } => (granule, 1, 0xff, kind, 1 + u64::from(kind)),
+                life,
+            } => (granule, granules, mask, (kind, life), index as u64 + 100),
+            Step::Same { granule, kind } => (granule, 1, 0xff, (kind, 0), 1 + u64::from(kind)),
         };
         let site = search.site(Site {
             code,
@@ -98,7 +101,7 @@ fn recorded(search: &Search<'_>, log: &[(u16, Step)]) -> Vec<Recorded> {
         let access = Access {
             granule: u64::from(granule) + 1000,
             mask,
-            life: 0,
+            life,
             kind,
             thread: *thread,
             segment: clock.segment(),
@@ -268,6 +271,7 @@ fn what_comes_late_of_a_thread_races_with_what_its_next_segment_comes_after() {
         granules: 1,
         mask: 0xff,
         kind: kind::WRITE,
+        life: 0,
     };
     // The list of the row is long enough that accesses stand for those of other threads.
     let mut log: Vec<_> = (1..6).map(|granule| (2, write(granule))).collect();
@@ -296,6 +300,7 @@ fn what_several_threads_did_in_many_lives_of_memory_is_compared_life_by_life() {
         granules: 1,
         mask: 0xff,
         kind: kind::WRITE,
+        life: 0,
     };
     let all = words();
     let search = Search::new(&all, Reserve::Not, Order::HappensBefore).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! A thread's buffer is moved under its slot's lock, and no other lock of a slot is held then; none is while bodies
 //! run. Whoever moved something processes it before it waits for anything. So waiting for what others took ends, unless
-//! one of them was killed in the middle, or only its parent has it, which forked. So there is an end to it, and what a
-//! thread called is not waited for again where that was in vain.
+//! one of them was killed in the middle, or only the parent of a forked process has it. Therefore nobody waits long, and
+//! what a thread called is not waited for again where that was in vain.
 
 use crate::block::Block;
 use crate::columns::Columns;

@@ -11,7 +11,8 @@ use corewise_analyses::inside::allocator;
 use corewise_analyses::race::{Block, FREED};
 use libc::{c_int, c_void, size_t};
 
-/// Of what is freed, so many bytes count as written: who uses the rest afterwards uses these, too, as a rule.
+/// Of what is freed, so many bytes count as written. Of the rest, chunks of which an access was recorded do: how they were
+/// used has not to be remembered any longer.
 const FREED_BYTES: u64 = 1024;
 
 unsafe extern "C" {
@@ -55,7 +56,12 @@ fn ends(memory: *mut c_void, code: u64) {
     {
         // SAFETY: a block that the program frees now.
         let bytes = unsafe { malloc_usable_size(memory) } as u64;
-        thread.range(memory as u64, bytes.min(FREED_BYTES), FREED, code);
+        let (start, end) = (memory as u64, memory as u64 + bytes);
+        let rest = end.min(start + FREED_BYTES);
+        thread.range(start, rest - start, FREED, code);
+        for (start, end) in lives::accessed(rest, end) {
+            thread.range(start, end - start, FREED, code);
+        }
     }
 }
 

@@ -26,8 +26,8 @@ const HALF: usize = 1 << 28;
 /// Bytes of a piece, and of a row.
 const PIECE: u64 = 16;
 const ROW: u64 = 8 * PIECE;
-/// Pieces of a chunk: what a page of the first table has.
-const CHUNK: usize = 1 << 12;
+/// Pieces of a chunk, of 4 KiB: whether any of it was accessed is known.
+const CHUNK: usize = 1 << 8;
 /// Bytes of the table of pieces, behind it of rows, two each, and of chunks.
 const PIECES: usize = 2 * HALF;
 const ROWS: usize = PIECES / 8 * 2;
@@ -113,6 +113,16 @@ pub(crate) fn of_accessed(address: u64) -> u32 {
         chunk.store(1, Ordering::Relaxed);
     }
     of(address)
+}
+
+/// The parts of memory of which an access was recorded since the program began, by chunks.
+pub(crate) fn accessed(start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    let first = start / CHUNK_BYTES;
+    let all = (first..end.div_ceil(CHUNK_BYTES)).map(move |index| {
+        let at = index * CHUNK_BYTES;
+        (at.max(start), (at + CHUNK_BYTES).min(end))
+    });
+    all.filter(|(at, _)| chunk(*at).is_some_and(|chunk| chunk.load(Ordering::Relaxed) != 0))
 }
 
 /// Memory begins another life, which it says.

@@ -3,8 +3,11 @@
 use crate::lives;
 use crate::process::Process;
 use corewise_analyses::inside::Quiet;
-use corewise_analyses::race::{Access, Accesses as _, AccessesBuffer, Counter, Run, Search};
+use corewise_analyses::race::{
+    Access, Accesses as _, AccessesBuffer, Counter, Present, Run, Search,
+};
 use corewise_defer::Producer;
+use std::sync::Arc;
 
 /// Where accesses are recorded.
 pub(crate) enum Front {
@@ -27,10 +30,12 @@ pub(crate) struct Recorder {
     segment: u32,
     /// The segment before which everything is known to be in buffers.
     known: u32,
+    /// Where others see which segment the thread is in.
+    present: Option<Arc<Present>>,
     /// Accesses recorded and not yet counted.
     recorded: u64,
     /// What [`lives::begun`] said last.
-    begun: u32,
+    lives: u32,
 }
 
 impl Recorder {
@@ -40,15 +45,21 @@ impl Recorder {
         thread: u16,
         segment: u32,
     ) -> Recorder {
+        let settled = process.search.settled();
+        let present = match &front {
+            Front::Deferred(producer) => Some(settled.begin(thread, segment, producer.watch())),
+            Front::Sequential(_) | Front::Nothing => None,
+        };
         Recorder {
             front,
+            present,
             process,
             thread,
             first: segment,
             segment,
             known: segment,
             recorded: 0,
-            begun: lives::begun(),
+            lives: lives::begun(),
         }
     }
 
@@ -67,7 +78,10 @@ impl Recorder {
                     let _quiet = Quiet::now();
                     self.process.at_exchange(self.recorded);
                     self.recorded = 0;
-                    after_others(producer, &mut self.begun);
+                    after_others(producer, &mut self.lives);
+                    for late in self.process.search.settled().at_exchange() {
+                        late.process();
+                    }
                     producer.access(place, segment, site, extent);
                     self.tell(segment);
                 } else {
@@ -92,7 +106,7 @@ impl Recorder {
             && recorded > 0
         {
             let _quiet = Quiet::now();
-            after_others(producer, &mut self.begun);
+            after_others(producer, &mut self.lives);
             producer.process_current();
         }
         self.tell(self.segment);
@@ -101,6 +115,8 @@ impl Recorder {
     /// The thread, which has given all away, ends: its last segment does, too.
     pub(crate) fn end(&mut self) {
         self.tell(self.segment.saturating_add(1));
+        self.present = None;
+        self.process.search.settled().end(self.thread, self.first);
     }
 
     /// Says from where in its buffers on what the thread accesses is of this segment, or later ones.
@@ -123,6 +139,9 @@ impl Recorder {
     /// The thread is in another segment; what it accessed in those before was recorded.
     pub(crate) fn begin_segment(&mut self, segment: u32) {
         self.segment = segment;
+        if let Some(present) = &self.present {
+            present.set(segment);
+        }
         // What is compared at once is known at once; buffers tell when they are exchanged.
         if let Front::Sequential(_) = self.front {
             self.tell(segment);

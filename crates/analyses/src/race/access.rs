@@ -123,6 +123,13 @@ impl Access {
             _ => other.kind == self.kind,
         }
     }
+
+    /// The same where the other one is of an earlier segment: there it is said of who uses memory too late that it was
+    /// freed, and not how it was used before.
+    #[inline(always)]
+    pub fn later_stands_for(&self, other: &Access) -> bool {
+        self.kind & kind::FREE != 0 || self.kind_stands_for(other)
+    }
 }
 
 /// Accesses to several granules in a row, all alike.

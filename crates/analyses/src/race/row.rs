@@ -19,18 +19,20 @@ mod bytes;
 mod coming;
 mod list;
 
-use super::access::{Access, ROW, Run, lives_between};
+use super::access::{Access, ROW, Run, kind, lives_between};
 use super::words::{Counter, Words};
-use alike::{Alike, Before, shorten};
+use alike::{Alike, Before, leave_freed, shorten};
 pub(super) use blocks::Blocks;
 use bytes::{Compared, Joined};
 pub(super) use coming::Coming;
-use list::{Form, Known, List, Narrow, Wide, larger, when, when_of, widened};
+use list::{Form, Known, List, Narrow, Wide, larger, narrowed, when, when_of, widened};
 
 /// What is kept in a list at most.
 const MOST: usize = 48;
 /// Entries of a part of a row in its list before each granule gets its own.
 const MOST_PARTS: usize = 24;
+/// Entries that are given less memory than they had, where memory was freed.
+const FEW: usize = 2;
 /// Segments of which accesses that are alike are kept, of each byte.
 const KEPT_ALIKE: usize = 3;
 /// Entries of a list from which on accesses of one thread also stand for those of others: who raced first is not
@@ -99,6 +101,9 @@ impl<'w, 'a> Row<'w, 'a> {
             true => self.add_to::<Wide>(self.cell, blocks, &new, asks),
             false => self.add_narrow(blocks, &new, asks),
         };
+        if run.access.kind & kind::FREE != 0 && count.is_some_and(|count| count <= FEW) {
+            self.narrow(blocks);
+        }
         if count.is_some_and(|count| count > MOST_PARTS) && self.has_parts(MOST_PARTS) {
             self.take_apart(blocks);
         }
@@ -126,6 +131,19 @@ impl<'w, 'a> Row<'w, 'a> {
         }
         self.words.set(self.cell, wide.map_or(0, List::word));
         blocks.free(self.words, list.unit, list.size);
+    }
+
+    /// Of memory that was freed, little is kept: its list takes little.
+    #[cold]
+    fn narrow(&self, blocks: &mut Blocks) {
+        let list = List::of(self.words.get(self.cell));
+        let large = list.filter(|list| list.size > 1);
+        if let Some(list) = large
+            && let Some(narrowed) = narrowed(self.words, list, blocks)
+        {
+            self.words.set(self.cell, narrowed.word());
+            blocks.free(self.words, list.unit, list.size);
+        }
     }
 
     /// Gives each granule a list of its own. Without room for that, the row stays as it is.
@@ -186,6 +204,8 @@ impl<'w, 'a> Row<'w, 'a> {
         let (mut shortened, mut says_all) = (false, true);
         let mut alike = Alike::default();
         let mut before = None;
+        // Whether memory was freed by this thread, or used by anybody, in the life before.
+        let (mut freed, mut used) = (false, false);
         let mut index = 0;
         while index < count {
             let entry = F::entry(block, index);
@@ -219,7 +239,7 @@ impl<'w, 'a> Row<'w, 'a> {
                     goes = common;
                 }
             } else if common != 0 {
-                let standing = age == 0 && access.kind_stands_for(&known.access);
+                let standing = age == 0 && access.later_stands_for(&known.access);
                 let mut stood_for = 0;
                 if !is_own {
                     let byte = common.trailing_zeros();
@@ -239,6 +259,10 @@ impl<'w, 'a> Row<'w, 'a> {
                 if age >= LIVES {
                     goes = common;
                 } else if age == LIVES - 1 {
+                    match known.access.kind & kind::FREE {
+                        0 => used = true,
+                        _ => freed |= is_own,
+                    }
                     let before = before.get_or_insert_with(Before::default);
                     goes = before.seen(&known.access, common);
                 }
@@ -274,6 +298,12 @@ impl<'w, 'a> Row<'w, 'a> {
         if left == 0 || !says_all {
             self.keep_count(cell, list, before_now, count);
             return says_all.then_some(count);
+        }
+        let has_room = F::WORDS * (count + 1) <= block.len();
+        if freed && used && !has_room {
+            let others;
+            (count, others) = leave_freed::<F>(&block[..F::WORDS * count], access, asks);
+            self.words.add(Counter::Replaced, others);
         }
         let new = Known {
             bytes: left,

@@ -97,6 +97,15 @@ static void *uses_then_waits(void *a) { nap(); *pointer = 3; return a; }
 static void race_free_and_use(void) { pointer = malloc(64); both(frees, uses_then_waits); }
 static void race_heap(void) { pointer = malloc(64); both(uses, uses); free(pointer); }
 
+/* One thread uses the end of a large block, which another frees. */
+static void *uses_far(void *a) { pointer[20000] = 1; atomic_store_explicit(&flag, 1, memory_order_relaxed); return a; }
+static void *frees_used(void *a) {
+    while (!atomic_load_explicit(&flag, memory_order_relaxed)) usleep(100);
+    free(pointer);
+    return a;
+}
+static void race_freed_far(void) { pointer = malloc(100000); both(uses_far, frees_used); }
+
 /* One thread uses a block, lives on and does nothing more; the other frees it, and its memory is allocated again. */
 static int times;
 static memory_order orders = memory_order_relaxed;
@@ -450,7 +459,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(race_semaphore_too_early), CASE(race_on_a_stack), CASE(race_bit_fields),
     CASE(race_trylock_ignored), CASE(race_sends_too_early), CASE(race_read_into), CASE(race_close),
     CASE(race_memcmp), CASE(race_lock_destroyed),
-    CASE(race_block_allocated_again), CASE(race_block_allocated_again_often),
+    CASE(race_freed_far), CASE(race_block_allocated_again), CASE(race_block_allocated_again_often),
     CASE(fine_nothing), CASE(fine_one_lock), CASE(fine_neighbouring_bytes), CASE(fine_reads),
     CASE(fine_create_and_join), CASE(fine_rwlock), CASE(fine_rwlock_writers), CASE(fine_spin_lock),
     CASE(fine_trylock), CASE(fine_condition), CASE(fine_barrier), CASE(fine_semaphore),

@@ -1,7 +1,8 @@
 //! Entries of a list of which not all are needed: those that are alike, and those of the life before.
 
-use super::super::access::Access;
-use super::list::Form;
+use super::super::access::{Access, kind, lives_between};
+use super::Asks;
+use super::list::{Form, Known};
 use std::sync::atomic::AtomicU64;
 
 /// Entries that are alike and looked at together.
@@ -85,4 +86,41 @@ impl Before {
         }
         0
     }
+}
+
+/// Of memory that the thread of a new access freed before it was allocated again, keeps that, and no entries of the
+/// same life that it stands for by now. How many entries are left, and how many of those that went were other threads'.
+#[cold]
+pub(super) fn leave_freed<F: Form>(
+    block: &[AtomicU64],
+    new: &Access,
+    asks: &mut impl Asks,
+) -> (usize, u64) {
+    let is_before = |known: &Known| lives_between(new.life, known.access.life) == 1;
+    let is_freed = |known: &Known| known.access.kind & kind::FREE != 0;
+    let all = || F::entries(block).map(F::read);
+    let freed =
+        |known: &Known| is_freed(known) && is_before(known) && known.access.thread == new.thread;
+    let freed: Option<Known> = all().find(freed);
+    let mut count = F::entries(block).len();
+    let Some(freed) = freed else {
+        return (count, 0);
+    };
+    let (mut index, mut others) = (0, 0);
+    while index < count {
+        let entry = F::entry(block, index);
+        let known = F::read(entry);
+        let goes = is_before(&known)
+            && !is_freed(&known)
+            && known.bytes & !freed.bytes == 0
+            && asks.stands_for(&freed.access, &known.access);
+        if goes {
+            others += u64::from(known.access.thread != new.thread);
+            count -= 1;
+            F::write(entry, &F::read(F::entry(block, count)));
+        } else {
+            index += 1;
+        }
+    }
+    (count, others)
 }

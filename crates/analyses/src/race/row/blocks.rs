@@ -25,6 +25,12 @@ pub(super) const fn units(size: usize) -> usize {
     }
 }
 
+/// The smallest size that has so many units; [`SIZES`]: none has.
+pub(super) fn smallest(needed: usize) -> usize {
+    let mut sizes = 0..SIZES;
+    sizes.find(|size| units(*size) >= needed).unwrap_or(SIZES)
+}
+
 /// The size of the piece that a block of this size begins with, and of the one behind it, if it has two.
 const fn pieces(size: usize) -> (usize, Option<usize>) {
     match size {
@@ -55,7 +61,7 @@ impl Blocks {
         words: &Words<'_>,
         count: usize,
     ) -> Option<usize> {
-        let size = (0..SIZES).find(|size| UNIT * units(*size) >= count)?;
+        let size = smallest(count.div_ceil(UNIT));
         let at = words_at(self.take(words, size)?);
         for word in at..at + UNIT * units(size) {
             words.set(word, 0);

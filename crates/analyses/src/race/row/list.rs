@@ -5,7 +5,7 @@
 
 use super::super::access::{Access, ROW, Run};
 use super::super::words::Words;
-use super::blocks::{Blocks, SIZES, UNIT, units, words_at};
+use super::blocks::{Blocks, SIZES, UNIT, smallest, units, words_at};
 use super::bytes::{Bytes, Compared, Joined};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -318,16 +318,53 @@ pub(super) fn larger<F: Form>(
 /// The same entries as wide ones. `None`: there is no room. The old block is still there.
 #[cold]
 pub(super) fn widened(words: &Words<'_>, list: List, blocks: &mut Blocks) -> Option<List> {
-    let needed = (Wide::WORDS * list.count).div_ceil(UNIT);
-    let size = (0..SIZES).find(|size| units(*size) >= needed)?;
+    let mut all: Vec<Known> = Vec::with_capacity(list.count);
+    for known in Narrow::entries(list.block(words))
+        .take(list.count)
+        .map(Narrow::read)
+    {
+        // What several had to say is said by one.
+        match all.iter_mut().find(|other| other.access == known.access) {
+            Some(other) => other.bytes |= known.bytes,
+            None => all.push(known),
+        }
+    }
+    let size = smallest((Wide::WORDS * all.len()).div_ceil(UNIT));
     let widened = List {
         unit: blocks.take(words, size)?,
         size,
+        count: all.len(),
         wide: true,
+    };
+    for (entry, known) in Wide::entries(widened.block(words)).zip(&all) {
+        Wide::write(entry, known);
+    }
+    Some(widened)
+}
+
+/// The same entries in no more memory than they need, if narrow ones can say them. The old block is still there.
+#[cold]
+pub(super) fn narrowed(words: &Words<'_>, list: List, blocks: &mut Blocks) -> Option<List> {
+    let needed = (Narrow::WORDS * list.count).div_ceil(UNIT);
+    let size = smallest(needed);
+    let narrowed = List {
+        unit: blocks.take(words, size)?,
+        size,
+        wide: false,
         ..list
     };
-    copy::<Narrow, Wide>(words, list, widened);
-    Some(widened)
+    let (from, to) = (list.block(words), narrowed.block(words));
+    let said = (0..list.count).all(|index| {
+        let known = match list.wide {
+            true => Wide::read(Wide::entry(from, index)),
+            false => Narrow::read(Narrow::entry(from, index)),
+        };
+        Narrow::write(Narrow::entry(to, index), &known)
+    });
+    if !said {
+        blocks.free(words, narrowed.unit, narrowed.size);
+    }
+    said.then_some(narrowed)
 }
 
 fn copy<From: Form, To: Form>(words: &Words<'_>, from: List, to: List) {

@@ -140,3 +140,66 @@ fn an_access_makes_room_for_later_ones_that_stand_for_it() {
     assert_eq!(kept, [99, 100, 101, 102]);
     assert_eq!(words.count(Counter::Shortened), 0);
 }
+
+fn freed(segment: u32) -> Run {
+    let mut freed = run(32, 16, 1, segment, 0);
+    freed.access.kind = kind::WRITE | kind::FREE;
+    freed
+}
+
+/// Bytes here and there, so that entries are wide, each from another place.
+fn scattered(segment: u32) -> impl Iterator<Item = Run> {
+    (0..8).map(move |site| {
+        let mut run = run(32, 16, 1, segment, 0);
+        (run.access.mask, run.access.site) = (1 << site, 2 + site);
+        run
+    })
+}
+
+#[test]
+fn of_memory_that_was_freed_little_is_kept_in_little_memory() {
+    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
+    let mut blocks = Blocks::default();
+    let row = Row::new(&words, HEAD, 32);
+    let list = || List::of(words.get(HEAD)).unwrap();
+    for run in scattered(1) {
+        row.add(&mut blocks, &run, &mut AllBefore);
+    }
+    assert!(list().wide && list().count == 8);
+    row.add(&mut blocks, &freed(1), &mut AllBefore);
+    assert_eq!(
+        list().count,
+        9,
+        "how it was used in that segment is still said"
+    );
+    row.add(&mut blocks, &freed(2), &mut AllBefore);
+    let List {
+        count, size, wide, ..
+    } = list();
+    assert_eq!((count, size, wide), (1, 0, false));
+}
+
+#[test]
+fn what_could_not_go_when_memory_was_freed_goes_when_room_is_needed_for_its_next_life() {
+    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
+    let mut blocks = Blocks::default();
+    let row = Row::new(&words, HEAD, 32);
+    let nothing = &mut |_: &Access, _: &Access| {};
+    for run in scattered(1).chain([freed(2)]) {
+        row.add(&mut blocks, &run, nothing);
+    }
+    let size = List::of(words.get(HEAD)).unwrap().size;
+    for mut run in scattered(3) {
+        run.access.life = 1;
+        row.add(&mut blocks, &run, &mut AllBefore);
+    }
+    let mut kept = Vec::new();
+    let ask = &mut |_: &Access, other: &Access| kept.push((other.life, other.kind));
+    row.add(&mut blocks, &run(32, 16, 9, 1, 0), ask);
+    kept.sort_unstable();
+    kept.dedup();
+    assert_eq!(kept, [(0, freed(2).access.kind), (1, kind::WRITE)]);
+    assert_eq!(List::of(words.get(HEAD)).unwrap().size, size);
+}
