@@ -6,8 +6,8 @@
 //! to come and races with them races with it, too (see `settled.rs`). Of others that are alike (same thread, same
 //! kind) the first segment and the last ones are kept, for each byte. That an access between these made room shows
 //! only where one comes late that is ordered with them, and not with it. Within a segment, one access stands for all
-//! that race with no more than it does. Of memory that was freed and allocated again, what was before the last
-//! time makes room, too.
+//! that race with no more than it does. That memory was freed stands for all that was done with it in segments before.
+//! Of memory that was allocated again, what was before the last time makes room, too.
 //!
 //! Programs access neighbours from the same place in the code, though not always the same bytes of each: so one
 //! *entry* is of all bytes of a row that one place accessed in one segment. As long as these can be said in few bits,
@@ -173,14 +173,7 @@ impl<'w, 'a> Row<'w, 'a> {
 
     /// What is kept in a list.
     fn known(&self, list: List) -> impl Iterator<Item = Known> {
-        let block = list.block(self.words);
-        let (narrow, wide) = match list.wide {
-            true => (0, list.count),
-            false => (list.count, 0),
-        };
-        let narrow = Narrow::entries(block).take(narrow).map(Narrow::read);
-        let all = narrow.chain(Wide::entries(block).take(wide).map(Wide::read));
-        all.filter(|known| known.bytes != 0)
+        list.known(self.words).filter(|known| known.bytes != 0)
     }
 
     /// Adds to a list. How many entries it now has; 0 if it has what is new already. `None`: such entries cannot say

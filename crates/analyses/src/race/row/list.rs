@@ -49,6 +49,17 @@ impl List {
         wide | (self.count as u64) << 40 | (self.size as u64) << 32 | u64::from(self.unit)
     }
 
+    /// What its entries say.
+    pub(super) fn known(self, words: &Words<'_>) -> impl Iterator<Item = Known> {
+        let block = self.block(words);
+        let (narrow, wide) = match self.wide {
+            true => (0, self.count),
+            false => (self.count, 0),
+        };
+        let narrow = Narrow::entries(block).take(narrow).map(Narrow::read);
+        narrow.chain(Wide::entries(block).take(wide).map(Wide::read))
+    }
+
     /// Its words, with those of entries that it has room for.
     #[inline(always)]
     pub(super) fn block<'w>(self, words: &'w Words<'_>) -> &'w [AtomicU64] {
@@ -311,7 +322,10 @@ pub(super) fn larger<F: Form>(
     }
     let unit = blocks.take(words, size)?;
     let grown = List { unit, size, ..list };
-    copy::<F, F>(words, list, grown);
+    let entries = F::entries(list.block(words)).take(list.count);
+    for (from, to) in entries.zip(F::entries(grown.block(words))) {
+        F::write(to, &F::read(from));
+    }
     Some(grown)
 }
 
@@ -319,10 +333,7 @@ pub(super) fn larger<F: Form>(
 #[cold]
 pub(super) fn widened(words: &Words<'_>, list: List, blocks: &mut Blocks) -> Option<List> {
     let mut all: Vec<Known> = Vec::with_capacity(list.count);
-    for known in Narrow::entries(list.block(words))
-        .take(list.count)
-        .map(Narrow::read)
-    {
+    for known in list.known(words) {
         // What several had to say is said by one.
         match all.iter_mut().find(|other| other.access == known.access) {
             Some(other) => other.bytes |= known.bytes,
@@ -353,23 +364,10 @@ pub(super) fn narrowed(words: &Words<'_>, list: List, blocks: &mut Blocks) -> Op
         wide: false,
         ..list
     };
-    let (from, to) = (list.block(words), narrowed.block(words));
-    let said = (0..list.count).all(|index| {
-        let known = match list.wide {
-            true => Wide::read(Wide::entry(from, index)),
-            false => Narrow::read(Narrow::entry(from, index)),
-        };
-        Narrow::write(Narrow::entry(to, index), &known)
-    });
+    let mut places = Narrow::entries(narrowed.block(words)).zip(list.known(words));
+    let said = places.all(|(entry, known)| Narrow::write(entry, &known));
     if !said {
         blocks.free(words, narrowed.unit, narrowed.size);
     }
     said.then_some(narrowed)
-}
-
-fn copy<From: Form, To: Form>(words: &Words<'_>, from: List, to: List) {
-    let entries = From::entries(from.block(words)).zip(To::entries(to.block(words)));
-    for (from, to) in entries.take(from.count) {
-        To::write(to, &From::read(from));
-    }
 }
