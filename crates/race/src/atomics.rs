@@ -98,12 +98,12 @@ fn fence(order: i32) {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_atomic_thread_fence(order: i32) {
+extern "C-unwind" fn __tsan_atomic_thread_fence(order: i32) {
     fence(order);
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_atomic_signal_fence(_order: i32) {
+extern "C-unwind" fn __tsan_atomic_signal_fence(_order: i32) {
     std::sync::atomic::compiler_fence(SeqCst);
 }
 
@@ -135,7 +135,7 @@ macro_rules! sized {
                 unsafe { <$atomic>::from_ptr(pointer) }
             }
 
-            unsafe extern "C" fn load(
+            unsafe extern "C-unwind" fn load(
                 pointer: *mut $type, order: i32, _: u64, _: u64, _: u64, code: u64,
             ) -> $type {
                 operation(pointer as u64, $size, Does::Loads, order, code, || {
@@ -144,7 +144,7 @@ macro_rules! sized {
                 })
             }
 
-            unsafe extern "C" fn store(
+            unsafe extern "C-unwind" fn store(
                 pointer: *mut $type, value: $type, order: i32, _: u64, _: u64, code: u64,
             ) {
                 operation(pointer as u64, $size, Does::Stores, order, code, || {
@@ -155,7 +155,7 @@ macro_rules! sized {
             /// Exports what changes a value, and gives the one before.
             macro_rules! changes {
                 ($name:ident $method:ident) => {
-                    unsafe extern "C" fn $name(
+                    unsafe extern "C-unwind" fn $name(
                         pointer: *mut $type, value: $type, order: i32, _: u64, _: u64, code: u64,
                     ) -> $type {
                         operation(pointer as u64, $size, Does::Both, order, code, || {
@@ -182,7 +182,7 @@ macro_rules! sized {
                 })
             }
 
-            unsafe extern "C" fn compare(
+            unsafe extern "C-unwind" fn compare(
                 pointer: *mut $type, expected: *mut $type, value: $type, order: i32, _failed: i32,
                 code: u64,
             ) -> i32 {
@@ -197,7 +197,7 @@ macro_rules! sized {
                 }
             }
 
-            unsafe extern "C" fn compare_value(
+            unsafe extern "C-unwind" fn compare_value(
                 pointer: *mut $type, expected: $type, value: $type, order: i32, _failed: i32,
                 code: u64,
             ) -> $type {
@@ -283,7 +283,7 @@ mod of_128 {
     macro_rules! changes {
         ($($name:ident $to:expr;)*) => {$(
             #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name(pointer: *mut u128, value: u128, order: i32) -> u128 {
+            unsafe extern "C-unwind" fn $name(pointer: *mut u128, value: u128, order: i32) -> u128 {
                 let to: fn(u128, u128) -> u128 = $to;
                 // SAFETY: as above; so below.
                 unsafe { change(pointer, Does::Both, order, |before| Some(to(before, value))) }
@@ -302,12 +302,16 @@ mod of_128 {
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn __tsan_atomic128_load(pointer: *mut u128, order: i32) -> u128 {
+    unsafe extern "C-unwind" fn __tsan_atomic128_load(pointer: *mut u128, order: i32) -> u128 {
         unsafe { change(pointer, Does::Loads, order, |_| None) }
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn __tsan_atomic128_store(pointer: *mut u128, value: u128, order: i32) {
+    unsafe extern "C-unwind" fn __tsan_atomic128_store(
+        pointer: *mut u128,
+        value: u128,
+        order: i32,
+    ) {
         unsafe { change(pointer, Does::Stores, order, |_| Some(value)) };
     }
 
@@ -319,7 +323,7 @@ mod of_128 {
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn __tsan_atomic128_compare_exchange_strong(
+    unsafe extern "C-unwind" fn __tsan_atomic128_compare_exchange_strong(
         pointer: *mut u128,
         expected: *mut u128,
         value: u128,
@@ -334,7 +338,7 @@ mod of_128 {
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn __tsan_atomic128_compare_exchange_weak(
+    unsafe extern "C-unwind" fn __tsan_atomic128_compare_exchange_weak(
         pointer: *mut u128,
         expected: *mut u128,
         value: u128,
@@ -345,7 +349,7 @@ mod of_128 {
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "C" fn __tsan_atomic128_compare_exchange_val(
+    unsafe extern "C-unwind" fn __tsan_atomic128_compare_exchange_val(
         pointer: *mut u128,
         expected: u128,
         value: u128,

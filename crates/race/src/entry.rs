@@ -42,7 +42,7 @@ macro_rules! accesses {
         unsafe extern "C" fn $unaligned() {
             naked_asm!("mov rsi, [rsp]", "jmp {body}", body = sym $body)
         }
-        extern "C" fn $body(address: u64, code: u64) {
+        extern "C-unwind" fn $body(address: u64, code: u64) {
             access(address, $size, $kind, code);
         }
     )*};
@@ -71,7 +71,7 @@ accesses! {
     __tsan_read_write8 __tsan_unaligned_read_write8 read_write8 8 kind::WRITE;
 }
 
-extern "C" fn wide(address: u64, kind: u8, code: u64) {
+extern "C-unwind" fn wide(address: u64, kind: u8, code: u64) {
     access(address, 8, kind, code);
     access(address + 8, 8, kind, code);
 }
@@ -110,7 +110,7 @@ wide_accesses! {
 macro_rules! placed {
     ($($name:ident $size:literal $kind:expr;)*) => {$(
         #[unsafe(no_mangle)]
-        extern "C" fn $name(address: u64, code: u64) {
+        extern "C-unwind" fn $name(address: u64, code: u64) {
             match $size {
                 16 => wide(address, $kind, code),
                 size => access(address, size, $kind, code),
@@ -149,25 +149,25 @@ fn range(address: u64, bytes: u64, kind: u8, code: u64) {
     }
 }
 
-extern "C" fn read_range(address: u64, bytes: u64, _: u64, _: u64, _: u64, code: u64) {
+extern "C-unwind" fn read_range(address: u64, bytes: u64, _: u64, _: u64, _: u64, code: u64) {
     range(address, bytes, 0, code);
 }
 
-extern "C" fn write_range(address: u64, bytes: u64, _: u64, _: u64, _: u64, code: u64) {
+extern "C-unwind" fn write_range(address: u64, bytes: u64, _: u64, _: u64, _: u64, code: u64) {
     range(address, bytes, kind::WRITE, code);
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_read_range_pc(address: u64, bytes: u64, code: u64) {
+extern "C-unwind" fn __tsan_read_range_pc(address: u64, bytes: u64, code: u64) {
     range(address, bytes, 0, code);
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_write_range_pc(address: u64, bytes: u64, code: u64) {
+extern "C-unwind" fn __tsan_write_range_pc(address: u64, bytes: u64, code: u64) {
     range(address, bytes, kind::WRITE, code);
 }
 
-unsafe extern "C" fn vptr_update(
+unsafe extern "C-unwind" fn vptr_update(
     address: *const u64,
     value: u64,
     _: u64,
@@ -182,7 +182,7 @@ unsafe extern "C" fn vptr_update(
     }
 }
 
-extern "C" fn vptr_read(address: u64, _: u64, _: u64, _: u64, _: u64, code: u64) {
+extern "C-unwind" fn vptr_read(address: u64, _: u64, _: u64, _: u64, _: u64, code: u64) {
     access(address, 8, 0, code);
 }
 
@@ -204,14 +204,14 @@ told_where! {
 /// Exports these of one size: first what is called, then what it jumps to.
 macro_rules! unaligned {
     ($($load:ident $store:ident $type:ty;)*) => {$(
-        unsafe extern "C" fn $load(
+        unsafe extern "C-unwind" fn $load(
             address: *const $type, _: u64, _: u64, _: u64, _: u64, code: u64,
         ) -> $type {
             access(address as u64, size_of::<$type>() as u32, 0, code);
             // SAFETY: the program's own address; so below.
             unsafe { address.read_unaligned() }
         }
-        unsafe extern "C" fn $store(
+        unsafe extern "C-unwind" fn $store(
             address: *mut $type, value: $type, _: u64, _: u64, _: u64, code: u64,
         ) {
             access(address as u64, size_of::<$type>() as u32, kind::WRITE, code);
@@ -228,19 +228,19 @@ unaligned! {
 
 /// An access to an object of a library, which says where its caller is.
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_external_read(address: u64, code: u64, _tag: u64) {
+extern "C-unwind" fn __tsan_external_read(address: u64, code: u64, _tag: u64) {
     access(address, 1, 0, code);
 }
 
 /// The same.
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_external_write(address: u64, code: u64, _tag: u64) {
+extern "C-unwind" fn __tsan_external_write(address: u64, code: u64, _tag: u64) {
     access(address, 1, kind::WRITE, code);
 }
 
 /// A function begins, which was called from there.
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_func_entry(code: u64) {
+extern "C-unwind" fn __tsan_func_entry(code: u64) {
     if let Some(thread) = Thread::existing() {
         thread.enter(code, stack());
         signals::enters(thread, code);
@@ -249,7 +249,7 @@ extern "C" fn __tsan_func_entry(code: u64) {
 
 /// A function ends.
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_func_exit() {
+extern "C-unwind" fn __tsan_func_exit() {
     if let Some(thread) = Thread::existing() {
         thread.exit();
     }
@@ -257,4 +257,4 @@ extern "C" fn __tsan_func_exit() {
 
 /// Called at the start of each file's code.
 #[unsafe(no_mangle)]
-extern "C" fn __tsan_init() {}
+extern "C-unwind" fn __tsan_init() {}

@@ -15,7 +15,8 @@
 //! - [`lives`]: memory that is freed and allocated again is not what it was.
 //! - [`versions`]: functions that have an old version which nobody means.
 //! - [`annotations`]: what programs and other runtimes say themselves.
-//! - [`signals`]: what handlers come after.
+//! - [`signals`], [`handlers`]: what signal handlers come after, and what they wait for; [`cancels`]: that threads are
+//!   cancelled in nothing of ours.
 //! - [`fibers`]: programs that switch stacks themselves, and say so.
 //! - [`unload`]: libraries that are unloaded.
 //! - [`others`]: what ThreadSanitizer's runtime exports besides.
@@ -38,10 +39,12 @@ compile_error!("the runtime is for 64-bit Linux on x86");
 mod allocate;
 mod annotations;
 mod atomics;
+mod cancels;
 mod create;
 mod descriptors;
 mod entry;
 mod fibers;
+mod handlers;
 mod interposed;
 mod joins;
 mod lives;

@@ -55,7 +55,7 @@ fn seen(to: *mut c_void, from: *const c_void, bytes: size_t, code: u64) {
     }
 }
 
-unsafe extern "C" fn copies(
+unsafe extern "C-unwind" fn copies(
     to: *mut c_void,
     from: *const c_void,
     bytes: size_t,
@@ -71,7 +71,7 @@ unsafe extern "C" fn copies(
     }
 }
 
-unsafe extern "C" fn moves(
+unsafe extern "C-unwind" fn moves(
     to: *mut c_void,
     from: *const c_void,
     bytes: size_t,
@@ -90,7 +90,7 @@ unsafe extern "C" fn moves(
     }
 }
 
-unsafe extern "C" fn sets(
+unsafe extern "C-unwind" fn sets(
     to: *mut c_void,
     value: c_int,
     bytes: size_t,

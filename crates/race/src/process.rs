@@ -5,6 +5,7 @@
 //! one and leaves its parent's alone, whose locks and buffers are not its own.
 
 use crate::create::{self, Kept};
+use crate::handlers;
 use crate::lives;
 use crate::locks;
 use crate::order::Releases;
@@ -124,6 +125,7 @@ unsafe extern "C" fn forked() {
     let Some(parent) = current() else {
         return;
     };
+    handlers::forked();
     // Its memory stays: it is the parent's in all but place.
     if let Some(thread) = Thread::existing() {
         thread.abandon_front();

@@ -73,24 +73,31 @@ impl Recorder {
         let (place, segment, site, extent) = access.packed(run.granules);
         self.recorded += u64::from(run.granules);
         match &self.front {
-            Front::Deferred(producer) => {
-                if producer.is_nearly_full() {
-                    let _quiet = Quiet::now();
-                    self.process.at_exchange(self.recorded);
-                    self.recorded = 0;
-                    after_others(producer, &mut self.lives);
-                    for late in self.process.search.settled().at_exchange() {
-                        late.process();
-                    }
-                    producer.access(place, segment, site, extent);
-                    self.tell(segment);
-                } else {
-                    producer.access(place, segment, site, extent);
-                }
+            Front::Deferred(producer) if producer.is_nearly_full() => {
+                self.record_last(place, segment, site, extent);
             }
+            Front::Deferred(producer) => producer.access(place, segment, site, extent),
             Front::Sequential(search) => search.access(place, segment, site, extent),
             Front::Nothing => {}
         }
+    }
+
+    /// Records what fills the buffer, which is given away.
+    #[cold]
+    #[inline(never)]
+    fn record_last(&mut self, place: u64, segment: u32, site: u32, extent: u32) {
+        let Front::Deferred(producer) = &self.front else {
+            return;
+        };
+        let _quiet = Quiet::now();
+        self.process.at_exchange(self.recorded);
+        self.recorded = 0;
+        after_others(producer, &mut self.lives);
+        for late in self.process.search.settled().at_exchange() {
+            late.process();
+        }
+        producer.access(place, segment, site, extent);
+        self.tell(segment);
     }
 
     /// The segment that the thread is in.

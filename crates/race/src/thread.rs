@@ -5,10 +5,11 @@
 //! [`Recent`].
 //!
 //! **Why it is sound.** Only the thread itself uses its [`Thread`], through the pointer in its word; the
-//! pointer is taken away before it is freed. Code that a signal brings in while something is recorded sees
-//! `busy`.
+//! pointer is taken away before it is freed. Signals that come while something is recorded wait until it ends
+//! ([`crate::signals`]); code that one brings in nevertheless sees `busy`.
 
 mod calls;
+mod quiet;
 
 use crate::lives;
 use crate::process::Process;
@@ -16,7 +17,6 @@ use crate::recorder::{Front, Recorder};
 use calls::{Aside, Frame};
 use corewise_analyses::inside::word;
 use corewise_analyses::race::{Access, Counter, Recent, Run, Site, ThreadClock, kind};
-use std::sync::atomic::{Ordering, compiler_fence};
 
 /// Granules of which it is known that atomic operations accessed them in this segment. A power of two.
 const ATOMICS: usize = 1 << 8;
@@ -51,6 +51,10 @@ pub(crate) struct Thread {
     aside: Vec<Aside>,
     /// How deep the machine's stack was in what runs here now; 0: nothing.
     busy: usize,
+    /// Signals that came while something did, and are blocked until it ends.
+    late: u64,
+    /// It can be cancelled at any instruction.
+    pub(crate) cancelled_anywhere: bool,
     len: usize,
     beyond: usize,
     /// The number of the set of locks held.
@@ -86,6 +90,8 @@ impl Thread {
             orders_ignored: 0,
             aside: Vec::new(),
             busy: 0,
+            late: 0,
+            cancelled_anywhere: false,
             len: 0,
             beyond: 0,
             locks: 0,
@@ -116,17 +122,6 @@ impl Thread {
     #[inline(always)]
     pub(crate) fn active() -> Option<&'static mut Thread> {
         Thread::existing().filter(|thread| thread.busy <= stack())
-    }
-
-    /// Runs something of ours, which nothing of the program interrupts.
-    #[inline(always)]
-    pub(crate) fn quietly<T>(&mut self, run: impl FnOnce(&mut Thread) -> T) -> T {
-        self.busy = stack();
-        compiler_fence(Ordering::SeqCst);
-        let result = run(self);
-        compiler_fence(Ordering::SeqCst);
-        self.busy = 0;
-        result
     }
 
     /// Accesses of up to eight bytes.
@@ -269,7 +264,7 @@ impl Thread {
             self.process.search.words.add(Counter::Interrupted, 1);
             return;
         }
-        self.quietly(record);
+        self.quietly_here(record);
     }
 
     /// An access that is made now.

@@ -41,6 +41,7 @@ fn compile_with(compiler: &str, source: &str, more: &[&str]) -> Option<Program> 
             Ok(output) if output.status.success() => Some(file),
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
+                assert!(!flags.is_empty(), "{}: {said}", source.display());
                 eprintln!("skipped: {compiler} cannot compile with {flags:?}: {said}");
                 None
             }
@@ -51,8 +52,9 @@ fn compile_with(compiler: &str, source: &str, more: &[&str]) -> Option<Program> 
         }
     };
     Some(Program {
-        instrumented: make("instrumented", &["-fsanitize=thread"])?,
+        // First, since it has to be possible.
         plain: make("plain", &[])?,
+        instrumented: make("instrumented", &["-fsanitize=thread"])?,
         _folder: folder,
     })
 }
@@ -251,6 +253,19 @@ fn however_a_program_ends_its_result_is_its_own_and_its_races_are_found() {
             assert!(!told.is_empty(), "{how}, {manner:?}");
             assert_eq!(once.len(), told.len(), "{how}, {manner:?}: {told:?}");
         }
+    }
+}
+
+#[test]
+fn a_program_sees_its_signals_and_handlers_as_it_does_without() {
+    let Some(program) = compile_with("gcc", "handlers.c", &["-w"]) else {
+        return;
+    };
+    let expected = Command::new(&program.plain).output().unwrap();
+    for manner in [Manner::Adaptive, Manner::Synchronous, Manner::Sequential] {
+        let (output, findings) = searched(&program.instrumented, &[], wanted(manner, 500));
+        assert_eq!(output, expected, "{manner:?}");
+        assert_eq!(findings.races, [], "{manner:?}");
     }
 }
 

@@ -449,6 +449,58 @@ static void fine_signals_while_threads_begin(void) {
     setitimer(ITIMER_PROF, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
 }
 
+/* Handlers that leave by a jump, whatever they interrupt. */
+static sigjmp_buf jump_back;
+static volatile sig_atomic_t may_jump, jumped;
+static void jumps_back(int signal) { (void)signal; if (may_jump) { may_jump = 0; jumped++; siglongjmp(jump_back, 1); } }
+static void *allocates(void *a) {
+    for (int i = 0; i < 20000; i++) { free(malloc(i % 100 + 1)); pthread_mutex_lock(&mutex); shared++; pthread_mutex_unlock(&mutex); }
+    return a;
+}
+static void fine_jumps_from_handlers(void) {
+    pthread_t t;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_create(&t, NULL, allocates, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = jumps_back}, NULL);
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 100}, {0, 100}}, NULL);
+    sigsetjmp(jump_back, 1);
+    while (jumped < 500) {
+        may_jump = 1;
+        for (int i = 0; i < 5000; i++) table[(i * 37 + jumped) % 4096]++;
+        may_jump = 0;
+    }
+    setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 0}}, NULL);
+    pthread_join(t, NULL);
+}
+
+static void writes_in_handler(int signal) { (void)signal; shared = 1; }
+static void *is_signalled(void *a) { pthread_kill(pthread_self(), SIGUSR1); return a; }
+static void race_in_handler(void) {
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = writes_in_handler}, NULL);
+    both(is_signalled, reads);
+}
+
+/* Cancelled at any instruction, also of what its accesses are recorded by. */
+static void *counts_for_ever(void *a) {
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+    for (unsigned i = 0;; i++) table[i * 37 % 4096]++;
+    return a;
+}
+static void fine_cancelled_anywhere(void) {
+    for (int i = 0; i < 200; i++) {
+        pthread_t t;
+        void *end;
+        pthread_create(&t, NULL, counts_for_ever, NULL);
+        usleep(i % 20 * 20);
+        pthread_cancel(t);
+        pthread_join(t, &end);
+        if (end != PTHREAD_CANCELED) abort();
+    }
+}
+
 static struct { const char *name; void (*run)(void); } all[] = {
 #define CASE(name) { #name, name }
     CASE(race_counter), CASE(race_write_and_read), CASE(race_different_locks), CASE(race_one_side_locks),
@@ -460,6 +512,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(race_trylock_ignored), CASE(race_sends_too_early), CASE(race_read_into), CASE(race_close),
     CASE(race_memcmp), CASE(race_lock_destroyed),
     CASE(race_freed_far), CASE(race_block_allocated_again), CASE(race_block_allocated_again_often),
+    CASE(race_in_handler),
     CASE(fine_nothing), CASE(fine_one_lock), CASE(fine_neighbouring_bytes), CASE(fine_reads),
     CASE(fine_create_and_join), CASE(fine_rwlock), CASE(fine_rwlock_writers), CASE(fine_spin_lock),
     CASE(fine_trylock), CASE(fine_condition), CASE(fine_barrier), CASE(fine_semaphore),
@@ -474,6 +527,7 @@ static struct { const char *name; void (*run)(void); } all[] = {
     CASE(fine_signal_handler), CASE(fine_after_vfork), CASE(fine_many_lives),
     CASE(fine_signal_where_order_is_ignored), CASE(fine_threads_of_threads),
     CASE(fine_signals_while_threads_begin), CASE(fine_block_allocated_again),
+    CASE(fine_jumps_from_handlers), CASE(fine_cancelled_anywhere),
 };
 
 int main(int argc, char **argv) {
