@@ -4,7 +4,7 @@
 //! new one and leaves its parent's alone, whose locks and buffers are not its own.
 
 use crate::thread::{Front, Thread};
-use corewise_analyses::inside::{Quiet, Recording, word};
+use corewise_analyses::inside::{Next, Quiet, Recording, word};
 use corewise_analyses::profile::{CallsBuffer, Coalesced, Profile, Window};
 use corewise_analyses::region::{Entered, Manner, Region, VARIABLE};
 use std::ptr::null_mut;
@@ -103,6 +103,7 @@ extern "C" fn end() {
 
 /// In the child, before `fork` returns there.
 unsafe extern "C" fn forked() {
+    Next::forked();
     if let Some(parent) = current() {
         let thread = word::get().cast::<Thread>();
         // SAFETY: null, or this thread's own.

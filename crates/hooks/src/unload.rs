@@ -17,7 +17,7 @@ unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
         let _quiet = Quiet::now();
         process.recording.look_at_modules();
     }
-    let Some(real) = NEXT.wait() else {
+    let Some(real) = NEXT.get() else {
         return -1;
     };
     // SAFETY: a function of this type has this name.

@@ -149,7 +149,7 @@ unsafe extern "C" fn created(
     code: u64,
 ) -> c_int {
     static NEXT: Next = Next::new(c"pthread_create");
-    let Some(real) = NEXT.wait() else {
+    let Some(real) = NEXT.get() else {
         return libc::ENOSYS;
     };
     create(routine, argument, code, |routine, argument| {
@@ -169,7 +169,7 @@ unsafe extern "C" fn created_c11(
     code: u64,
 ) -> c_int {
     static NEXT: Next = Next::new(c"thrd_create");
-    let Some(real) = NEXT.wait() else {
+    let Some(real) = NEXT.get() else {
         return libc::ENOSYS;
     };
     create(routine, argument, code, |routine, argument| {

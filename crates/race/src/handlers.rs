@@ -105,7 +105,7 @@ type SetAction = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_in
 fn set_action() -> Option<SetAction> {
     static NEXT: Next = Next::new(c"sigaction");
     // SAFETY: a function of this type has this name.
-    NEXT.wait()
+    NEXT.get()
         .map(|real| unsafe { std::mem::transmute::<*mut c_void, SetAction>(real) })
 }
 
@@ -179,7 +179,7 @@ macro_rules! older {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(signal: c_int, handler: usize) -> usize {
             static NEXT: Next = Next::new($text);
-            let Some(real) = NEXT.wait() else {
+            let Some(real) = NEXT.get() else {
                 return libc::SIG_ERR;
             };
             let real = || {

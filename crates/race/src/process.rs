@@ -12,7 +12,7 @@ use crate::order::Releases;
 use crate::recorder::Front;
 use crate::thread::Thread;
 use crate::versions;
-use corewise_analyses::inside::{Quiet, Recording, word};
+use corewise_analyses::inside::{Next, Quiet, Recording, word};
 use corewise_analyses::race::{AccessesBuffer, Counter, Deferred, Order, Reserve, Search};
 use corewise_analyses::region::{Entered, Manner, RACE_VARIABLE, Region};
 use std::ptr::null_mut;
@@ -122,6 +122,7 @@ extern "C" fn vfork() -> libc::pid_t {
 
 /// In the child, before `fork` returns there.
 unsafe extern "C" fn forked() {
+    Next::forked();
     let Some(parent) = current() else {
         return;
     };
