@@ -3,13 +3,13 @@
 //!
 //! - [`word`]: the one word of each thread that leads to what the library keeps for it.
 //! - [`modules`]: which files are mapped where, for names.
-//! - [`Quiet`]: signals and [`cancel`]lation wait and `errno` is kept while the library works for itself.
+//! - [`Quiet`]: signals and cancellation wait and `errno` is kept while the library works for itself.
 //! - [`Next`]: functions that are interposed: the ones that would have been called; [`allocator`]: those that allocate.
 //! - [`Lasting`]: memory for buffers that outlives the process.
 //! - [`Recording`]: how a process defers what its threads record.
 
 pub mod allocator;
-pub mod cancel;
+mod cancel;
 mod lasting;
 pub mod modules;
 mod next;

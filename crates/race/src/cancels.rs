@@ -1,6 +1,6 @@
 //! Cancellation of threads that allow it anywhere, interposed: where something of ours runs, it waits for its end.
 //!
-//! That is done by the kind of cancellation, not by switching it off ([`corewise_analyses::inside::cancel`]): a thread
+//! That is done by the kind of cancellation, not by switching it off as `Quiet` does: a thread
 //! that is cancelled as it is switched on again would have the wrong result in some versions of glibc (2.36 is one).
 //!
 //! **Why it is sound.** As in [`crate::interposed`]. Where the thread is cancelled as it is allowed again, what

@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// The program's handlers by signal, each with two of the flags that it wanted. The system has [`arrives`] in their
 /// place.
 static HANDLERS: [AtomicU64; 65] = [const { AtomicU64::new(0) }; 65];
-/// It wanted to be told about the signal.
-const TOLD: u64 = 1 << 62;
 /// It is to be called once.
 const ONCE: u64 = 1 << 63;
+/// The flags that are kept, and how: to be told about the signal, and that one.
+const FLAGS: [(c_int, u64); 2] = [(libc::SA_SIGINFO, 1 << 62), (libc::SA_RESETHAND, ONCE)];
 
 /// Somebody sets a handler up.
 static SETTING: AtomicBool = AtomicBool::new(false);
@@ -55,7 +55,8 @@ pub(crate) fn forked() {
 
 /// The address of a handler that is kept.
 fn address(kept: u64) -> usize {
-    (kept & !TOLD & !ONCE) as usize
+    let flags = FLAGS.iter().fold(0, |all, (_, bit)| all | bit);
+    (kept & !flags) as usize
 }
 
 fn slot(signal: c_int) -> Option<&'static AtomicU64> {
@@ -73,12 +74,9 @@ fn replace(action: &mut Action, slot: &AtomicU64) {
         return;
     }
     if handler != ours() {
-        let wants = |flag, kept| match action.sa_flags & flag {
-            0 => 0,
-            _ => kept,
-        };
-        let kept = wants(libc::SA_SIGINFO, TOLD) | wants(libc::SA_RESETHAND, ONCE);
-        slot.store(handler as u64 | kept, Ordering::Relaxed);
+        let wanted = FLAGS.iter().filter(|(flag, _)| action.sa_flags & flag != 0);
+        let kept = wanted.fold(handler as u64, |kept, (_, bit)| kept | bit);
+        slot.store(kept, Ordering::Relaxed);
     }
     action.sa_sigaction = ours();
     action.sa_flags = action.sa_flags & !libc::SA_RESETHAND | libc::SA_SIGINFO;
@@ -88,13 +86,10 @@ fn replace(action: &mut Action, slot: &AtomicU64) {
 fn put_back(action: &mut Action, kept: u64) {
     if action.sa_sigaction == ours() {
         action.sa_sigaction = address(kept);
-        action.sa_flags &= !libc::SA_SIGINFO;
-        for (kept, flag) in [
-            (kept & TOLD, libc::SA_SIGINFO),
-            (kept & ONCE, libc::SA_RESETHAND),
-        ] {
-            if kept != 0 {
-                action.sa_flags |= flag;
+        for (flag, bit) in FLAGS {
+            match kept & bit {
+                0 => action.sa_flags &= !flag,
+                _ => action.sa_flags |= flag,
             }
         }
     }

@@ -19,7 +19,7 @@ use crate::handlers;
 use crate::thread::Thread;
 use corewise_analyses::inside::word;
 use libc::{c_int, siginfo_t, ucontext_t};
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where handlers return to; 0: none was set up yet.
@@ -120,8 +120,7 @@ unsafe fn is_late(signal: c_int, told: *mut siginfo_t, at: *mut ucontext_t) -> b
         if thread.is_null() || !Thread::is_busy(thread, stack) {
             return false;
         }
-        let (how, size, nothing) = (libc::SIG_BLOCK, 8, null_mut::<u64>());
-        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const bit, nothing, size);
+        change_mask(libc::SIG_BLOCK, bit);
         let (process, this) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
         let sent = libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, this, signal, told) == 0
             || libc::syscall(libc::SYS_tgkill, process, this, signal) == 0;
@@ -138,14 +137,23 @@ unsafe fn is_late(signal: c_int, told: *mut siginfo_t, at: *mut ucontext_t) -> b
 /// return.
 #[cold]
 pub(crate) fn come_late(signals: impl FnOnce() -> u64) {
-    let (all, mut before) = (u64::MAX, 0_u64);
+    let before = change_mask(libc::SIG_SETMASK, u64::MAX);
+    change_mask(libc::SIG_SETMASK, before & !signals());
+}
+
+/// Changes which signals are blocked, also those that the C library keeps to itself. Those that were before.
+fn change_mask(how: c_int, signals: u64) -> u64 {
+    let mut before = 0_u64;
     // SAFETY: the kernel's sets of signals have eight bytes.
     unsafe {
-        let (call, how, size) = (libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, 8);
-        libc::syscall(call, how, &raw const all, &raw mut before, size);
-        before &= !signals();
-        libc::syscall(call, how, &raw const before, null_mut::<u64>(), size);
+        let (call, new, old) = (
+            libc::SYS_rt_sigprocmask,
+            &raw const signals,
+            &raw mut before,
+        );
+        libc::syscall(call, how, new, old, 8);
     }
+    before
 }
 
 /// A function begins that was called from there: is it a handler?

@@ -14,7 +14,7 @@ unsafe extern "C-unwind" {
 
 /// From now on the calling thread is not cancelled. What it was before, for [`as_before`]. Costs a few
 /// nanoseconds.
-pub fn never() -> c_int {
+pub(super) fn never() -> c_int {
     let mut before = 0;
     // SAFETY: room for what it was; switching off never unwinds.
     unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
@@ -23,7 +23,7 @@ pub fn never() -> c_int {
 
 /// It may be cancelled again, if it could be. Where that was asked for meanwhile, and the thread can be cancelled
 /// anywhere, it does not return, but unwinds.
-pub fn as_before(before: c_int) {
+pub(super) fn as_before(before: c_int) {
     // SAFETY: what it was.
     unsafe { pthread_setcancelstate(before, null_mut()) };
 }

@@ -18,13 +18,17 @@ fn run(granule: u64, granules: u16, thread: u16, segment: u32, life: u32) -> Run
     Run { access, granules }
 }
 
+/// Room for a row.
+fn memory() -> Vec<AtomicU64> {
+    (0..1 << 16).map(|_| AtomicU64::new(0)).collect()
+}
+
 /// Adds runs to the row of granule 32. What a read of it all by another thread is shown: each granule and
 /// segment.
 fn shown(runs: &[Run]) -> Vec<(u64, u32)> {
-    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let all = memory();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut blocks = Blocks::default();
-    let row = Row::new(&words, HEAD, 32);
+    let (row, mut blocks) = (Row::new(&words, HEAD, 32), Blocks::default());
     for run in runs {
         row.add(&mut blocks, run, &mut |_: &Access, _: &Access| {});
     }
@@ -115,10 +119,9 @@ impl Asks for AllBefore {
 
 #[test]
 fn an_access_makes_room_for_later_ones_that_stand_for_it() {
-    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let all = memory();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut blocks = Blocks::default();
-    let row = Row::new(&words, HEAD, 32);
+    let (row, mut blocks) = (Row::new(&words, HEAD, 32), Blocks::default());
     let read = |mut run: Run| {
         run.access.kind = 0;
         run
@@ -158,10 +161,9 @@ fn scattered(segment: u32) -> impl Iterator<Item = Run> {
 
 #[test]
 fn of_memory_that_was_freed_little_is_kept_in_little_memory() {
-    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let all = memory();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut blocks = Blocks::default();
-    let row = Row::new(&words, HEAD, 32);
+    let (row, mut blocks) = (Row::new(&words, HEAD, 32), Blocks::default());
     let list = || List::of(words.get(HEAD)).unwrap();
     for run in scattered(1) {
         row.add(&mut blocks, &run, &mut AllBefore);
@@ -182,10 +184,9 @@ fn of_memory_that_was_freed_little_is_kept_in_little_memory() {
 
 #[test]
 fn what_could_not_go_when_memory_was_freed_goes_when_room_is_needed_for_its_next_life() {
-    let all: Vec<AtomicU64> = (0..1 << 16).map(|_| AtomicU64::new(0)).collect();
+    let all = memory();
     let words = Words::new(&all, Reserve::Not, HEAD + 1).unwrap();
-    let mut blocks = Blocks::default();
-    let row = Row::new(&words, HEAD, 32);
+    let (row, mut blocks) = (Row::new(&words, HEAD, 32), Blocks::default());
     let nothing = &mut |_: &Access, _: &Access| {};
     for run in scattered(1).chain([freed(2)]) {
         row.add(&mut blocks, &run, nothing);
